@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from pathlib import Path
 
 from readme import CHART
 

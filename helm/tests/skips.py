@@ -13,6 +13,8 @@ def give_up(message: str) -> None:
 
 def pytest_terminal_summary(terminalreporter) -> None:
     """Prints one sentence for all tests that were skipped for the same reason."""
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])
+    )
     for reason, count in reasons.items():
         terminalreporter.write_line(f"skipped {count} test{'s' * (count > 1)}: {reason}")

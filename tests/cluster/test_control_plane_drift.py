@@ -1,6 +1,7 @@
 """Tools for GitOps find no difference between what the chart renders and what the cluster has, also after scaling.
 
-Argo CD and Flux render the chart, ask the API server what would change if they applied the result, and repair what differs.
+Argo CD and Flux render the chart, ask the API server what would change if they applied the result, and repair what
+differs.
 """
 
 from collections.abc import Callable

@@ -42,7 +42,8 @@ def test_a_rollback_removes_members_before_their_pods(control_plane: Cluster, na
     [completed] = [event for event in events(release, f"{SYNC}-rollback") if event["reason"] == "Completed"]
     deleted = [event for event in events(release, COORDINATOR) if is_deletion(event, 2)]
     assert deleted, events(release, COORDINATOR)
-    assert completed["metadata"]["creationTimestamp"] <= min(event["metadata"]["creationTimestamp"] for event in deleted)
+    first_deleted = min(event["metadata"]["creationTimestamp"] for event in deleted)
+    assert completed["metadata"]["creationTimestamp"] <= first_deleted
     [container] = hooks(release)[f"{SYNC}-rollback"]["spec"]["template"]["spec"]["containers"]
     assert container["args"][2].count(COORDINATOR + "-0.") == 1 and "--if-surplus" in container["args"]
 

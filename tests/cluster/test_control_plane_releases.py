@@ -75,7 +75,8 @@ def test_a_missing_secret_is_refused(release):
     create = ["create", "secret", "generic", "my-keys", "--from-literal=ca.pem=x", "--namespace", release.namespace]
     release.cluster.kubectl(*create)
     error = release.cluster.helm_error(release.major, *install)
-    assert f"the Secret my-keys in the namespace {release.namespace} has no key role.pem: create it from" in error, error
+    message = f"the Secret my-keys in the namespace {release.namespace} has no key role.pem: create it from"
+    assert message in error, error
 
 
 def job_completions(release: Release) -> set[str]:

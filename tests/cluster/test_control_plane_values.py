@@ -1,4 +1,4 @@
-"""The API server admits what the chart renders from each file of values, with both Helms for several Kubernetes versions."""
+"""The API server admits what both Helms render from each file of values, for several versions of Kubernetes."""
 
 from functools import cache
 
@@ -54,7 +54,7 @@ def test_the_api_server_refuses_a_field_that_does_not_exist(control_plane: Clust
 
 
 def admit(cluster: Cluster, namespace: str, text: str, what: str) -> None:
-    """Sends manifests to the API server, which checks them like any other, but stores nothing. A warning is an error."""
+    """Sends manifests to the API server, which checks them, but stores nothing. A warning is an error."""
     # The API server admits a pod only if its service account exists.
     accounts = {item["spec"]["serviceAccountName"] for item in load(text) if item["kind"] == "Pod"}
     cluster.apply(*map(service_account, accounts), namespace=namespace)

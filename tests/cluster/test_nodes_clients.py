@@ -37,44 +37,51 @@ def test_trainer_in_another_namespace(release, reference):
     release.cluster.kubectl("delete", "namespace", other)
 
 
+class Renewals:
+    """Renews all certificates in the Secret `own-keys` again and again, in the background."""
+
+    def __init__(self, release: NodeRelease) -> None:
+        domain = f"{release.namespace}.svc"
+        coordinator = f"{release.prefix}-coordinator"
+        hosts = [f"{coordinator}-{ordinal}.{coordinator}.{domain}" for ordinal in range(3)]
+        directory = release.cluster.state / release.namespace
+        self.release = release
+        self.authority = Authority(release.cluster, directory, [f"{release.prefix}.{domain}", *hosts])
+        self.count = 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._renew_regularly)
+        self.renew()
+
+    def __enter__(self) -> "Renewals":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def renew(self) -> None:
+        self.authority.renew(VALID_S)
+        metadata, files = {"name": "own-keys"}, self.authority.files()
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": files}
+        self.release.cluster.apply(secret, namespace=self.release.namespace)
+        self.count += 1
+
+    def _renew_regularly(self) -> None:
+        while not self.ended.wait(RENEW_S):
+            self.renew()
+
+
 @pytest.mark.long
 def test_certificates_of_two_minutes(release, reference):
     """All certificates are valid for two minutes, and are renewed in the Secret under a job of six. No pod restarts."""
-    service, headless = (
-        f"{release.prefix}.{release.namespace}.svc",
-        f"{release.prefix}-coordinator.{release.namespace}.svc",
-    )
-    hosts = [service, *(f"{release.prefix}-coordinator-{ordinal}.{headless}" for ordinal in range(3))]
-    authority = Authority(release.cluster, release.cluster.state / release.namespace, hosts)
-    renewals: list[float] = []
-
-    def renew() -> None:
-        authority.renew(VALID_S)
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "own-keys"},
-            "stringData": authority.files(),
-        }
-        release.cluster.apply(secret, namespace=release.namespace)
-        renewals.append(time.time())
-
-    renew()
+    renewals = Renewals(release)
     release.secret_name = "own-keys"
-    release.install(
-        FIXED | {"auth": {"mode": "existingSecret", "existingSecret": "own-keys"}, "workers": {"replicas": 2}}
-    )
+    auth = {"mode": "existingSecret", "existingSecret": "own-keys"}
+    release.install(FIXED | {"auth": auth, "workers": {"replicas": 2}})
     training = release.train("training", data.pipeline(WAIT_MS), "--buffer", 4096, epochs=200)
     begun = training.until_first()
-    ended = threading.Event()
-
-    def renew_regularly() -> None:
-        while not ended.wait(RENEW_S):
-            renew()
-
-    thread = threading.Thread(target=renew_regularly)
-    thread.start()
-    try:
+    with renewals:
         # New connections need the new certificates.
         until(lambda: time.time() > begun + JOB_S / 2, "half of the job", JOB_S)
         release.kill(release.workers()[0])
@@ -83,13 +90,10 @@ def test_certificates_of_two_minutes(release, reference):
         training.until_after(begun + JOB_S, 30)
         expiry = release.certificate_expiry()
         received = training.stop()
-    finally:
-        ended.set()
-        thread.join()
     record(
         "certificates of two minutes under a job of six",
         stall_s=received.stall(),
-        renewals=len(renewals),
+        renewals=renewals.count,
         rows=received.rows,
         seconds=round(received.arrivals[-1] - received.arrivals[0]),
     )
@@ -101,7 +105,7 @@ def test_certificates_of_two_minutes(release, reference):
 
 @pytest.mark.long
 def test_renewed_and_rotated_keys(release, reference):
-    """The CronJob renews keys that are due, the secret is rotated, and tokens of the new secret replace the old ones."""
+    """The CronJob renews keys that are due, the secret is rotated, and new tokens replace those of the old secret."""
     soon = {"mode": "generate", "days": 5, "tokenExpiry": "5d"}
     release.install(FIXED | {"workers": {"replicas": 2}, "auth": soon})
     training = release.train("training", data.pipeline(WAIT_MS), "--buffer", 4096, epochs=200)
@@ -114,7 +118,7 @@ def test_renewed_and_rotated_keys(release, reference):
     changed = time.time()
     assert {*release.coordinators(), *release.workers()} == pods and not restarts(release), "a pod restarted"
 
-    # The previous secret is removed when its tokens have expired. A coordinator that starts then accepts only the new one.
+    # A previous secret is removed once its tokens have expired. A coordinator that then starts accepts only new tokens.
     pretend_rotation(release, 366 * 86_400)
     run_renewal(release, "remove-previous")
     assert len(read_keys(release)["secret"].split()) == 1
@@ -158,7 +162,8 @@ def rotate(release: NodeRelease, training: Training) -> None:
     assert changed_files(rotated, new) == TOKENS
     until_logged(release.workers(), release, "the token changed", 2)
     read = ["python3", "-c", f"print(open('{KEYS}/client.token').read())"]
-    until(lambda: training.exec(*read).strip() == new["client.token"].strip(), "the trainer has the new token", LOADED_S)
+    token = new["client.token"].strip()
+    until(lambda: training.exec(*read).strip() == token, "the trainer has the new token", LOADED_S)
 
 
 def until_logged(pods: list[str], release: NodeRelease, text: str, times: int) -> None:

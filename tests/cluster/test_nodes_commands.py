@@ -15,7 +15,7 @@ RUNBOOKS = REPOSITORY / "docs/runbooks/README.md"
 
 
 def test_printed_commands(release):
-    """The commands of the notes and of the runbooks, `helm test`, and an uninstallation that keeps volumes and Secrets."""
+    """The commands of the notes and the runbooks, `helm test`, and an uninstallation that keeps volumes and Secrets."""
     other = f"{release.namespace}-training"
     release.cluster.create_namespace(other)
     notes = release.install(FIXED | {"workers": {"replicas": 1}, "clients": {"namespaces": [other]}})
@@ -25,7 +25,8 @@ def test_printed_commands(release):
 
     # The function assumes another namespace, and is defined in a shell of its own for each command.
     [function] = re.findall(r"^```bash\n(.*?)^```$", RUNBOOKS.read_text(), re.MULTILINE | re.DOTALL)
-    function = function.replace("--namespace ml", f"--namespace {release.namespace}").replace(".ml.svc", f".{release.namespace}.svc")
+    function = function.replace("--namespace ml", f"--namespace {release.namespace}")
+    function = function.replace(".ml.svc", f".{release.namespace}.svc")
     runbook = lambda command: release.cluster.shell(f"{function}\n{command}")  # noqa: E731
     assert len(json.loads(runbook("feedline members list --json"))) == 3
     assert "worker" in runbook("feedline top --once")
@@ -82,7 +83,7 @@ def test_certificate_of_another_name(release):
 
 
 def termination_message(release, pod: str) -> str:
-    """Waits until the only container of a pod has ended, and returns its message in `kubectl describe`, which is one sentence."""
+    """Waits until the only container of a pod has ended, and returns its message in `kubectl describe`."""
 
     def described() -> str | None:
         text = release.cluster.kubectl("describe", "pod", pod, "-n", release.namespace)

@@ -1,4 +1,4 @@
-"""Monitoring through the prometheus-operator: it finds the pods by the chart's PodMonitor, and loads the chart's rules."""
+"""Monitoring through the prometheus-operator, which finds the pods and the rules by objects of the chart."""
 
 import shutil
 import time

@@ -14,7 +14,7 @@ WAIT_MS = 5
 
 @pytest.mark.parametrize("major", [3, 4])
 def test_second_installation_continues_the_jobs(release, reference, major):
-    """`helm uninstall` keeps the claims and the Secrets, so that a second installation continues a job whose trainer waits."""
+    """`helm uninstall` keeps the claims and the Secrets. A second installation continues a job whose trainer waits."""
     release.major = major
     values = FIXED | {"workers": {"replicas": 2}}
     release.install(values)

@@ -34,7 +34,7 @@ def test_builtin_scaling(release, reference):
 
 
 def scaling(release, reference, mode: str, patch_s: float | None = PATCH_S, fed_s: float | None = FED_S) -> None:
-    """Raises the demand four times, then beyond all workers, then back, and checks the number of workers and the job."""
+    """Raises the demand to four times, beyond all workers, and back, and checks the number of workers and the job."""
     observer = Observer(release)
     with ReplicaWatch(release) as replicas:
         training = train(release, f"{LOW_MS},30:{HIGH_MS},90:{FLOOD_MS},120:{LOW_MS}")
@@ -71,7 +71,7 @@ def scaling(release, reference, mode: str, patch_s: float | None = PATCH_S, fed_
 
 
 def test_outage_of_the_api_server(release, reference):
-    """Without the API server, the workers stay and the job continues. The number of workers follows the demand afterwards."""
+    """Without the API server, the workers stay and the job continues. Their number follows the demand afterwards."""
     release.install(VALUES)
     with ReplicaWatch(release) as replicas:
         training = train(release, f"{LOW_MS},50:{HIGH_MS}")
@@ -127,7 +127,10 @@ def test_leader_killed_between_decision_and_patch(release, reference):
         training.until_after(patched + 10)
         counts = replicas.counts()
         received = training.stop()
-    numbers = {"decision_to_kill_s": round(killed - known, 1), "api_server_to_patch_s": round(max(patched - started, 0), 1)}
+    numbers = {
+        "decision_to_kill_s": round(killed - known, 1),
+        "api_server_to_patch_s": round(max(patched - started, 0), 1),
+    }
     record(
         "leader killed between decision and patch", **numbers, stall_s=received.stall(killed, started), counts=counts
     )

@@ -1,4 +1,4 @@
-"""The cluster that a user installs, on three nodes: the time to the first batch, and a job that loses its leader and a node."""
+"""The cluster that a user installs, on three nodes: the first batch, and a job that loses its leader and a node."""
 
 import time
 

@@ -46,7 +46,7 @@ STAGES = ["node/fast", "node/heartbeat", "pod/fast"]
 
 @dataclass(frozen=True)
 class Program:
-    """`version` is the variable for the version in the program. An API server without one fails Chart.yaml's kubeVersion."""
+    """`version` is the variable for the version in the program. Without one, Chart.yaml refuses the API server."""
 
     name: str
     module: str  # the directory in `modules`
@@ -170,7 +170,8 @@ def build(program: Program) -> None:
 def linker_flags(program: Program) -> str:
     flags = "-s -w"
     if program.version:
-        version = go("list", "-m", "-f", "{{.Version}}", program.requirement, directory=MODULES / program.module).strip()
+        listed = go("list", "-m", "-f", "{{.Version}}", program.requirement, directory=MODULES / program.module)
+        version = listed.strip()
         flags += f" -X {program.version}={printed_version(program.module, version)}"
         if program.module == "kubernetes":
             major, minor, _ = version.removeprefix("v").split(".", 2)
@@ -193,7 +194,10 @@ def write_stages() -> None:
     if stamp.is_current(output):
         return
     source = Path(go("list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok", directory=MODULES / "kwok").strip())
-    kubectl = lambda stage: run([str(TARGET / "kubectl"), "kustomize", str(source / "kustomize/stage" / stage)])  # noqa: E731
+
+    def kubectl(stage: str) -> str:
+        return run([str(TARGET / "kubectl"), "kustomize", str(source / "kustomize/stage" / stage)])
+
     output.write_text("---\n".join(kubectl(stage) for stage in STAGES))
     stamp.write()
 

@@ -46,9 +46,8 @@ def prometheus(tools, roles, tmp_path_factory):
 
 def shortened_groups() -> list[dict]:
     def groups(*arguments: str) -> list[dict]:
-        return find(render("minimal", "--set", "monitoring.rules.enabled=true", *arguments), "PrometheusRule", "")["spec"][
-            "groups"
-        ]
+        objects = render("minimal", "--set", "monitoring.rules.enabled=true", *arguments)
+        return find(objects, "PrometheusRule", "")["spec"]["groups"]
 
     alerts = [rule["alert"] for group in groups() for rule in group["rules"] if "alert" in rule]
     overrides = ",".join(f"monitoring.rules.for.{alert}={SHORT_FOR}" for alert in alerts)

@@ -51,7 +51,7 @@ def replace(text: str, values: dict[str, str]) -> str:
 
 
 def choose_variables(prometheus: Prometheus, dashboard: dict, chosen: dict[str, str]) -> dict[str, str] | None:
-    """Returns the value of each variable: the one in `chosen`, all values, or the first. `None` if a variable has none."""
+    """Returns the value of each variable: that in `chosen`, all values, or the first. `None` if a variable has none."""
     values = {"__rate_interval": RATE_INTERVAL}
     for variable in dashboard["templating"]["list"]:
         name = variable["name"]

@@ -83,7 +83,8 @@ def draw_graph(one: PanelData, x: float, y: float, width: float, height: float) 
     if not series:
         return [text(x + width / 2, y + height / 2, "no data", "text-anchor='middle' fill='#57606a'")]
     legends, legend_height = draw_legend(series, x + 14, y + height - 13, width - 24)
-    left, right, top, bottom = x + (74 if unit == "Bps" else 62), x + width - 14, y + 34, y + height - 46 - legend_height
+    left, right = x + (74 if unit == "Bps" else 62), x + width - 14
+    top, bottom = y + 34, y + height - 46 - legend_height
     lines = stacked(series) if is_stacked else [(item.points, None) for item in series]
     largest = max(value for points, _ in lines for _, value in points)
     step, maximum = axis(largest, defaults.get("max"), unit)

@@ -20,10 +20,11 @@ DEADLINE_S = 60
 
 # `make cluster-tools WITH=prometheus` builds a newer release than that of Debian.
 BUILT = Path(__file__).parents[2] / "target/cluster-tools/prometheus"
+MISSING = "Prometheus is missing: run `make setup NEEDED=prometheus`, or set PROMETHEUS"
 
 
 def find_prometheuses() -> list[str]:
-    """Returns the programs in PROMETHEUS, which separates them by colons, or the installed one and the one that was built."""
+    """Returns the programs in PROMETHEUS, separated by colons, or the installed one and the one that was built."""
     if named := [path for path in os.environ.get("PROMETHEUS", "").split(":") if path]:
         return named
     return [path for path in [shutil.which("prometheus"), shutil.which(str(BUILT))] if path]
@@ -33,7 +34,7 @@ def missing_prometheus() -> str | None:
     """Returns one sentence about a missing Prometheus, or None."""
     if absent := [path for path in find_prometheuses() if not shutil.which(path)]:
         return f"PROMETHEUS names {absent[0]}, which is not a program: name the programs, separated by colons"
-    return None if find_prometheuses() else "Prometheus is missing: run `make setup NEEDED=prometheus`, or set PROMETHEUS"
+    return None if find_prometheuses() else MISSING
 
 
 def wait_for(what: str, attempt: Callable[[], T | None]) -> T:

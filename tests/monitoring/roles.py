@@ -81,13 +81,15 @@ class Roles:
 
         def start(number: int) -> Role:
             data_dir = str(self.folder / f"{name}-{number}")
-            return self.start(f"{name}-{number}", "coordinator", "--listen", addresses[number], "--data-dir", data_dir, *peers)
+            flags = ["--listen", addresses[number], "--data-dir", data_dir, *peers]
+            return self.start(f"{name}-{number}", "coordinator", *flags)
 
         return [start(number) for number in range(count)], urls
 
     def start_worker(self, name: str, urls: str, *flags: str) -> Role:
         listen = f"127.0.0.1:{free_port()}"
-        return self.start(name, "worker", "--listen", listen, "--coordinator", urls, "--cores", "1", "--memory", "256MiB", *flags)
+        own = ["--listen", listen, "--coordinator", urls, "--cores", "1", "--memory", "256MiB"]
+        return self.start(name, "worker", *own, *flags)
 
     def run_job(
         self, name: str, urls: str, source: str, operators: str, *flags: str, form: str = "jsonl", epochs: int = 100_000
@@ -96,7 +98,8 @@ class Roles:
         path = self.folder / f"{name}.yaml"
         path.write_text(f"name: {name}\nsource: {{ url: {source}, format: {form} }}\noperators:\n{operators}")
         log = (self.folder / f"{name}.log").open("w")
-        command = [find_binary(), "run", str(path), "--coordinator", urls, "--job", name, "--epochs", str(epochs), *flags]
+        own = ["--coordinator", urls, "--job", name, "--epochs", str(epochs)]
+        command = [find_binary(), "run", str(path), *own, *flags]
         self.commands.append(subprocess.Popen(command, stdout=log, stderr=log))
         log.close()
 

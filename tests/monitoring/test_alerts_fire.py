@@ -26,8 +26,9 @@ def watch_cluster(prometheus, release: str, coordinators: list, workers: list) -
 
 
 def unexpected_alerts(prometheus, roles, release: str, seconds: int = 0) -> set[str]:
-    """Returns the alerts of a release that fire, or that fired for this number of seconds, without that of a disk of the machine
-    that is really almost full.
+    """Returns the alerts of a release that fire, or that fired for this number of seconds.
+
+    The alert of a disk of the machine that is really almost full is left out.
     """
     disk = shutil.disk_usage(roles.folder)
     is_full = disk.free < 0.11 * disk.total
@@ -55,7 +56,8 @@ def only_the_healthy_cluster_continues(roles, healthy):
 def test_a_lost_coordinator_and_then_a_lost_leader(prometheus, roles):
     coordinators, urls = roles.start_coordinators("quorum", 3)
     watch_cluster(prometheus, "quorum", coordinators, [roles.start_worker("quorum-worker", urls)])
-    pod = wait_for("leader", lambda: prometheus.query('feedline_coordinator_leads{release="quorum"} == 1'))[0]["metric"]["pod"]
+    leads = 'feedline_coordinator_leads{release="quorum"} == 1'
+    pod = wait_for("leader", lambda: prometheus.query(leads))[0]["metric"]["pod"]
     leader = int(pod.removeprefix("coordinator-"))
     first, second = (role for number, role in enumerate(coordinators) if number != leader)
     assert not unexpected_alerts(prometheus, roles, "quorum")
@@ -196,6 +198,7 @@ def test_jobs_that_evict_each_others_rows(prometheus, roles):
 
     roles.run_job("cheap", urls, roles.create_table(), cached(1), "--step-ms", "10")
     watch_cluster(prometheus, "thrashing", [coordinator], [])
+
     # The first scrape of the worker follows the first job, which only fills an empty cache.
     def has_filled() -> bool:
         return sum(path.stat().st_size for path in (roles.folder / "thrashing").rglob("*.rows")) > 150_000

@@ -22,8 +22,8 @@ DEADLINE_S = 180
 PROGRAMS = find_prometheuses() or ["prometheus"]
 if IS_DRAWING:
     PROGRAMS = PROGRAMS[:1]
-# The variables of each cluster. A query must return data in at least one: only an automatically scaled cluster has a scaler,
-# and only a cluster with TLS has certificates.
+# The variables of each cluster. A query must return data in at least one: only an automatically scaled cluster has a
+# scaler, and only a cluster with TLS has certificates.
 CLUSTERS = [
     {"release": "training", "job_name": "resnet", "pod": "worker-0"},
     {"release": "training", "job_name": "resnet", "pod": "worker-1"},

@@ -38,7 +38,7 @@ def test_one_sentence_states_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.delenv("PROMETHEUS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert shutil.which("prometheus") is None
-    assert prometheus.missing_prometheus() == "Prometheus is missing: run `make setup NEEDED=prometheus`, or set PROMETHEUS"
+    assert prometheus.missing_prometheus() == prometheus.MISSING
     monkeypatch.setenv("PROMETHEUS", "absent")
     assert prometheus.missing_prometheus().startswith("PROMETHEUS names absent, which is not a program")
 

@@ -1,4 +1,7 @@
-"""A real Kubernetes cluster on this machine, without Docker. It needs Linux, root and the programs of `make cluster-tools`."""
+"""A real Kubernetes cluster on this machine, without Docker.
+
+It needs Linux, root and the programs of `make cluster-tools`.
+"""
 
 from harness.cluster import Cluster
 from harness.commands import CommandFailed, until

@@ -1,4 +1,7 @@
-"""A cgroup for each node, in versions 1 and 2 of cgroups. Without it, each kubelet would end the pods of the others as orphans."""
+"""A cgroup for each node, in versions 1 and 2 of cgroups.
+
+Without it, each kubelet would end the pods of the others as orphans.
+"""
 
 from pathlib import Path
 

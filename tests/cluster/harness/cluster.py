@@ -99,12 +99,12 @@ class Cluster:
         return self.kubectl("apply", "--namespace", namespace, validate, "--filename=-", input=text)
 
     def create_namespace(self, *names: str, labels: dict[str, str] = RESTRICTED) -> None:
-        """Creates namespaces, and waits until they admit pods: the controllers create the service account of a pod later."""
+        """Creates namespaces, and waits until they admit pods, which need the service account of the controllers."""
         metadata = [{"name": name, "labels": labels} for name in names]
         self.apply(*({"apiVersion": "v1", "kind": "Namespace", "metadata": item} for item in metadata))
         for name in names:
             account = ["get", "serviceaccount", "default", "--namespace", name]
-            until(lambda account=account: self.kubectl_result(*account).returncode == 0, f"{name} has a service account")
+            until(lambda account=account: self.kubectl_result(*account).returncode == 0, f"{name} admits pods")
 
     def helm(self, major: int, *arguments: object, input: str | None = None, timeout: float = 600) -> str:
         """Returns the output of Helm 3 or 4."""
@@ -135,8 +135,10 @@ class Cluster:
 
     # Waiting.
 
-    def wait(self, what: str, condition: str, namespace: str = "default", timeout: float = 60, selector: str = "") -> None:
-        """Waits as `kubectl wait` does, such as for("pod/a", "condition=Ready") or ("deploy/a", "jsonpath={.status.x}=1")."""
+    def wait(
+        self, what: str, condition: str, namespace: str = "default", timeout: float = 60, selector: str = ""
+    ) -> None:
+        """Waits as `kubectl wait` does: for ("pod/a", "condition=Ready") or ("deploy/a", "jsonpath={.status.x}=1")."""
         flags = [f"--selector={selector}"] if selector else []
         command = ["wait", what, f"--for={condition}", "--namespace", namespace, f"--timeout={timeout}s", *flags]
         try:
@@ -166,8 +168,8 @@ class Cluster:
         found = {item["metadata"]["name"]: item for item in self._list(resource, flags)}
         if predicate(found):
             return found
-        watch = ["get", resource, "--watch", "--output-watch-events", "--output=json", f"--request-timeout={timeout:.1f}s"]
-        command = self.control_plane.kubectl_command(*watch, *flags)
+        watch = ["get", resource, "--watch", "--output-watch-events", "--output=json"]
+        command = self.control_plane.kubectl_command(*watch, f"--request-timeout={timeout:.1f}s", *flags)
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             for event in _json_values(process.stdout):
                 item = event["object"]

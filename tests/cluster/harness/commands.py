@@ -11,7 +11,8 @@ class CommandFailed(Exception):
 
     def __init__(self, command: list[str], result: subprocess.CompletedProcess) -> None:
         self.stdout, self.stderr, self.returncode = result.stdout, result.stderr, result.returncode
-        super().__init__(f"`{' '.join(command)}` failed with {result.returncode}: {(result.stderr or result.stdout)[-4000:]}")
+        output = (result.stderr or result.stdout)[-4000:]
+        super().__init__(f"`{' '.join(command)}` failed with {result.returncode}: {output}")
 
 
 def run(command: list, input: str | None = None, **options) -> str:
@@ -24,7 +25,7 @@ def run(command: list, input: str | None = None, **options) -> str:
 
 
 def until(condition: Callable[[], object], what: str, timeout: float = 60) -> object:
-    """Returns the first result of `condition` that is true. Prefer `Cluster.wait` and `Cluster.watch`, which do not poll."""
+    """Returns the first result of `condition` that is true. Prefer `Cluster.wait` and `watch`, which do not poll."""
     end = time.monotonic() + timeout
     while not (result := condition()):
         if time.monotonic() > end:

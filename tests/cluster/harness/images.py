@@ -18,11 +18,13 @@ CREATED = "1970-01-01T00:00:00Z"
 def write_image(path: Path, name: str, files: dict[str, Path | Entry], settings: dict) -> Path:
     """Writes an archive with an image of these files. A file of the host keeps its mode.
 
-    `name` must be fully qualified, because containerd imports it literally. `settings` is the section `config` of the image.
+    `name` must be fully qualified, because containerd imports it literally. `settings` is the section `config` of the
+    image.
     """
     entries = {target: entry if isinstance(entry, Entry) else _read(entry) for target, entry in files.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(build_image(name, [("files", build_layer(entries))], settings, ARCHITECTURES[platform.machine()], CREATED))
+    layers, architecture = [("files", build_layer(entries))], ARCHITECTURES[platform.machine()]
+    path.write_bytes(build_image(name, layers, settings, architecture, CREATED))
     return path
 
 

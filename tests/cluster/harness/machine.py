@@ -1,7 +1,8 @@
-"""A machine: a network, mount and PID namespace. The kernel ends all of its processes and mounts when its first process ends.
+"""A machine: a network, mount and PID namespace.
 
-The first process reads a pipe from the tests, so a machine also ends when the tests are killed. Nothing of it listens outside
-of its namespaces. /run is empty at each boot. /var/lib and /var/log are directories of the machine that survive a crash.
+The kernel ends all of its processes and mounts when its first process ends. The first process reads a pipe from the
+tests, so a machine also ends when the tests are killed. Nothing of it listens outside of its namespaces. /run is empty
+at each boot. /var/lib and /var/log are directories of the machine that survive a crash.
 """
 
 import os

@@ -14,7 +14,10 @@ MOUNT = "/data"
 
 
 def write(cluster: Cluster) -> None:
-    """Writes the rows once, and links the files to each node: workers compare the times of files, as a shared file system has them."""
+    """Writes the rows once, and links the files to each node.
+
+    Workers compare the times of files, as a shared file system has them.
+    """
     binary, rows = cluster.state / "feedline", cluster.state / "rows"
     binary.write_bytes(images.binary())
     binary.chmod(0o755)

@@ -28,7 +28,8 @@ def pytest_terminal_summary(terminalreporter) -> None:
     for report in sorted(reports, key=lambda report: report.start):
         numbers = "; ".join(results.LINES.get(report.nodeid, []))
         name = report.nodeid.rpartition("/")[2]
-        terminalreporter.write_line(f"{name} {report.outcome} after {report.duration:.0f} s{': ' * bool(numbers)}{numbers}")
+        line = f"{name} {report.outcome} after {report.duration:.0f} s"
+        terminalreporter.write_line(f"{line}: {numbers}" if numbers else line)
     if results.LINES:
         terminalreporter.write_line(f"image: {results.image()}; numbers in {results.FILE}")
 

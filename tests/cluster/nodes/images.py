@@ -33,7 +33,8 @@ HERE = Path(__file__).parent
 def missing() -> str | None:
     """Returns one sentence about what the images need, or None."""
     if not ARCHIVE.exists():
-        return f"{ARCHIVE} does not exist: run `make image`, or `make image BINARY=target/debug/feedline` for a debug build"
+        debug = "`make image BINARY=target/debug/feedline` for a debug build"
+        return f"{ARCHIVE} does not exist: run `make image`, or {debug}"
     if not library():
         return "target/debug/libfeedline_native.so does not exist: build it with `cargo build --workspace`"
     if not shutil.which("mmdebstrap"):
@@ -76,7 +77,7 @@ def write_renamed(path: Path, name: str) -> None:
 
 
 def write_trainer(path: Path) -> None:
-    """Writes the training image: Debian's Python, the package `feedline` with its library, and the programs of this directory."""
+    """Writes the training image: Debian's Python, the package `feedline`, and the programs of this directory."""
     architecture = ARCHITECTURES[platform.machine()]
     entries, debian = read_root(unpack(read_packages("python"), SUITE, architecture, []))
     configure(entries, debian)

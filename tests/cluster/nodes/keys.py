@@ -30,7 +30,8 @@ def run_rotation(release: NodeRelease, name: str) -> None:
     create = ["create", "job", f"--from=cronjob/{release.prefix}-keys", name, "-n", release.namespace]
     job = json.loads(release.cluster.kubectl(*create, "--dry-run=client", "--output=json"))
     [container] = job["spec"]["template"]["spec"]["containers"]
-    container["args"] = ["keys", "apply", f"--namespace={release.namespace}", f"--secret={release.secret}", "--rotate-secret"]
+    names = [f"--namespace={release.namespace}", f"--secret={release.secret}"]
+    container["args"] = ["keys", "apply", *names, "--rotate-secret"]
     release.cluster.apply(job, namespace=release.namespace)
     release.cluster.wait(f"job/{name}", "condition=Complete", release.namespace, 90)
 

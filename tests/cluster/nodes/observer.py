@@ -3,8 +3,8 @@
     observer.py HEADLESS_SERVICE [INTERVAL]
     observer.py --once ADDRESS:PORT
 
-The second form prints all metrics of a role once. A line of the first form has the Unix time, the address of the coordinator, and the values of the metrics `feedline_coordinator_*` that are gauges
-of the planner and the scaler.
+The second form prints all metrics of a role once. A line of the first form has the Unix time, the address of the
+coordinator, and the values of the metrics `feedline_coordinator_*` that are gauges of the planner and the scaler.
 """
 
 import json

@@ -41,7 +41,7 @@ def install_keda(cluster: Cluster) -> None:
 
 
 def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
-    """Installs the operator and its CRDs, with a Prometheus that selects monitors and rules by the label `prometheus: tests`."""
+    """Installs the operator and its CRDs, with a Prometheus that selects by the label `prometheus: tests`."""
     import_program(cluster, OPERATOR_IMAGE, {"bin/operator": TOOLS / "prometheus-operator"}, ["/bin/operator"])
     reloader = {"bin/prometheus-config-reloader": TOOLS / "prometheus-config-reloader"}
     import_program(cluster, RELOADER_IMAGE, reloader, ["/bin/prometheus-config-reloader"])
@@ -67,30 +67,32 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
             item["subjects"][0]["namespace"] = namespace
     create(cluster, objects)
     cluster.wait("deployment/prometheus-operator", "condition=Available", "default", 120)
-    cluster.apply(
-        {
-            "apiVersion": "monitoring.coreos.com/v1",
-            "kind": "Prometheus",
-            "metadata": {"name": "tests"},
-            "spec": {
-                "image": PROMETHEUS_IMAGE,
-                "version": prometheus_version(),
-                "serviceAccountName": "prometheus",
-                "podMonitorSelector": SELECTOR,
-                "ruleSelector": SELECTOR,
-                "evaluationInterval": "1s",
-                "securityContext": {
-                    "runAsNonRoot": True,
-                    "runAsUser": 65532,
-                    "fsGroup": 65532,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-            },
-        },
-        namespace=namespace,
-    )
+    cluster.apply(prometheus_object(), namespace=namespace)
     cluster.wait("pod/prometheus-tests-0", "create", namespace, 120)
     cluster.wait("pod/prometheus-tests-0", "condition=Ready", namespace, 120)
+
+
+def prometheus_object() -> dict:
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "fsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "Prometheus",
+        "metadata": {"name": "tests"},
+        "spec": {
+            "image": PROMETHEUS_IMAGE,
+            "version": prometheus_version(),
+            "serviceAccountName": "prometheus",
+            "podMonitorSelector": SELECTOR,
+            "ruleSelector": SELECTOR,
+            "evaluationInterval": "1s",
+            "securityContext": security,
+        },
+    }
 
 
 class Prometheus:

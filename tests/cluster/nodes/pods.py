@@ -82,7 +82,7 @@ class Pod:
     name: str
 
     def create(self, spec: dict, pipeline: dict, reads_rows: bool) -> None:
-        """Creates the pod and the file of its pipeline. A pod that computes its rows itself also gets the volume with the data."""
+        """Creates the pod and the file of its pipeline. A pod that computes its rows itself also mounts the data."""
         if reads_rows:
             spec["spec"]["volumes"].append(
                 {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
@@ -95,7 +95,8 @@ class Pod:
     def lines(self) -> list[dict]:
         """Reads the log from the disk of its node: also without the API server, and without a process for each call."""
         directories = [node.machine.directory / "log/pods" for node in self.cluster.nodes.values()]
-        files = [file for directory in directories for file in directory.glob(f"{self.namespace}_{self.name}_*/main/*.log")]
+        logs = f"{self.namespace}_{self.name}_*/main/*.log"
+        files = [file for directory in directories for file in directory.glob(logs)]
         # Each line begins with its time, its stream and a mark.
         lines = [line.split(" ", 3)[-1] for file in files for line in file.read_text().splitlines()]
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
@@ -180,8 +181,12 @@ class Training(Pod):
 
     def until_step(self, ms: float, timeout: float) -> float:
         """Waits for a change of the time of a step, and returns its time."""
-        steps = lambda: [line["at"] for line in self.lines() if line.get("event") == "step" and line["ms"] == ms]  # noqa: E731
-        return until(lambda: next(iter(steps()), None), f"{self.name} has steps of {ms} ms", timeout)
+
+        def first() -> float | None:
+            steps = (line for line in self.lines() if line.get("event") == "step")
+            return next((line["at"] for line in steps if line["ms"] == ms), None)
+
+        return until(first, f"{self.name} has steps of {ms} ms", timeout)
 
     def arrivals(self) -> list[float]:
         return [at for line in self.lines() for at in line.get("arrivals", [])]

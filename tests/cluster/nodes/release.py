@@ -156,7 +156,7 @@ class NodeRelease(Release):
         raise AssertionError(f"all coordinators run on {avoid}")
 
     def until_voters(self, count: int, timeout: float = 60) -> float:
-        """Waits until the cluster has this number of voters, and the leader hears them all, and returns the seconds that it took."""
+        """Waits until the leader hears all of this number of voters, and returns the seconds that it took."""
         begun = time.monotonic()
 
         def done() -> bool:
@@ -224,10 +224,11 @@ class NodeRelease(Release):
         )
 
     def remove(self) -> None:
-        """Ends all pods and empties the volumes. The namespace disappears in the background, which takes many seconds."""
+        """Ends all pods and empties the volumes. The namespace disappears in the background, after many seconds."""
         own = ["--all", "-n", self.namespace]
         # Without the objects that would create the pods again.
-        self.cluster.kubectl("delete", "statefulsets,deployments,jobs,cronjobs", *own, "--cascade=background", "--wait=false")
+        owners = "statefulsets,deployments,jobs,cronjobs"
+        self.cluster.kubectl("delete", owners, *own, "--cascade=background", "--wait=false")
         self.cluster.kubectl("delete", "pods", *own, "--force", "--grace-period=0")
         self.cluster.kubectl("delete", "pvc", *own, "--timeout=60s")
         until(lambda: not self._bound_volumes(), "the volumes are released")

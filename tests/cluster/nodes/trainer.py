@@ -2,10 +2,11 @@
 
     trainer.py PIPELINE --rows N [--epochs E] [--steps MS,SECOND:MS,...]
 
-`{"event": "first", "at": T}` follows the first batch, and `{"event": "step", "at": T, "ms": M}` each change of the time of a step.
-`{"event": "epoch", "digest": D}` follows each epoch, with a digest of all batches in order. `{"arrivals": [T, ...]}` has the times
-of batches. The last line has the number of rows, and how many were missing or repeated in an epoch. All times are Unix times in
-seconds. The program ends at the end of an epoch once the file /tmp/stop exists.
+`{"event": "first", "at": T}` follows the first batch, and `{"event": "step", "at": T, "ms": M}` each change of the time
+of a step. `{"event": "epoch", "digest": D}` follows each epoch, with a digest of all batches in order.
+`{"arrivals": [T, ...]}` has the times of batches. The last line has the number of rows, and how many were missing or
+repeated in an epoch. All times are Unix times in seconds. The program ends at the end of an epoch once the file
+/tmp/stop exists.
 """
 
 import argparse
@@ -23,29 +24,9 @@ STOP = "/tmp/stop"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("pipeline")
-    parser.add_argument(
-        "--rows", type=int, required=True, help="rows of the dataset, whose column `id` numbers them from 0"
-    )
-    parser.add_argument("--epochs", type=int, default=1, help="the largest number of epochs")
-    parser.add_argument("--steps", default="0", help="milliseconds of a step; `200,40:50` changes them after 40 s")
-    parser.add_argument("--name")
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--world-size", type=int, default=1)
-    parser.add_argument("--buffer", type=int, help="bytes of received batches; a small buffer hides no wait")
-    parser.add_argument("--patience", type=float, help="seconds without a coordinator")
-    args = parser.parse_args()
-
-    job = feedline.open(
-        args.pipeline,
-        epochs=args.epochs,
-        name=args.name,
-        rank=args.rank,
-        world_size=args.world_size,
-        buffer=args.buffer,
-        patience=args.patience,
-    )
+    args = parse_arguments()
+    names = ["epochs", "name", "rank", "world_size", "buffer", "patience"]
+    job = feedline.open(args.pipeline, **{name: getattr(args, name) for name in names})
     received = np.zeros((args.epochs, args.rows), dtype=np.int32)
     digest = hashlib.sha256()
     steps = parse_steps(args.steps)
@@ -81,6 +62,22 @@ def main() -> None:
     complete = received[:epochs]
     say(arrivals=arrivals)
     say(event="end", rows=int(complete.sum()), missing=int((complete == 0).sum()), repeated=int((complete > 1).sum()))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pipeline")
+    parser.add_argument(
+        "--rows", type=int, required=True, help="rows of the dataset, whose column `id` numbers them from 0"
+    )
+    parser.add_argument("--epochs", type=int, default=1, help="the largest number of epochs")
+    parser.add_argument("--steps", default="0", help="milliseconds of a step; `200,40:50` changes them after 40 s")
+    parser.add_argument("--name")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--world-size", type=int, default=1)
+    parser.add_argument("--buffer", type=int, help="bytes of received batches; a small buffer hides no wait")
+    parser.add_argument("--patience", type=float, help="seconds without a coordinator")
+    return parser.parse_args()
 
 
 def end_epoch(epoch: int, digest: "hashlib._Hash") -> int:
