@@ -13,6 +13,7 @@ mod deal;
 mod expiry;
 mod initial_cache;
 mod inputs;
+mod joining;
 mod limits;
 mod mix_changes;
 mod opening;

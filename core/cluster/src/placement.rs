@@ -45,6 +45,8 @@ impl Cluster {
         }
         if let Some(job) = self.jobs.get_mut(&id) {
             job.changed_loads.extend(candidates.iter().map(|candidate| candidate.worker));
+            let is_new = |worker: &WorkerId| !job.workers.contains(worker);
+            job.new_candidates = candidates.iter().map(|candidate| candidate.worker).filter(is_new).collect();
             job.candidates = Some(CandidateQueue::new(&candidates, self.settings.leases_ahead));
             job.is_planned = is_planned;
             job.touched_streams.all = true;

@@ -51,6 +51,7 @@ impl Cluster {
             self.touch_old_leases(id);
             self.update_candidates(id);
             self.recall(id, ready);
+            self.revoke_for_new_workers(id, ready);
             self.lease_missing(id, ready);
         }
         // Records of this loop have added jobs, which the loop has already processed.

@@ -2,6 +2,7 @@
 //! inputs with faults.
 
 mod granting;
+mod joining;
 mod limits;
 mod opening;
 mod placing;
@@ -179,6 +180,11 @@ impl Bench {
             _ => Vec::new(),
         };
         self.records.iter().flat_map(of).collect()
+    }
+
+    /// The splits that a worker holds.
+    fn held(&self, worker: u64) -> Vec<SplitRef> {
+        self.cluster.workers[&WorkerId(worker)].leases().map(|(_, split)| split).collect()
     }
 
     /// The records from an index on, as JSON lines.

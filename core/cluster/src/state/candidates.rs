@@ -104,6 +104,16 @@ impl CandidateQueue {
         self.candidates.contains_key(&worker)
     }
 
+    /// Whether a candidate can accept a split that is not urgent.
+    pub(crate) fn has_room_on(&self, worker: WorkerId) -> bool {
+        self.candidates.get(&worker).is_some_and(|candidate| self.with_room.contains(&candidate.order))
+    }
+
+    /// Returns the relative time that a candidate needs for this number of splits; `None` for other workers.
+    pub(crate) fn finish_time(&self, worker: WorkerId, splits: u32) -> Option<u64> {
+        self.candidates.get(&worker).map(|candidate| compute_time(splits, candidate.cores))
+    }
+
     pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.candidates.keys().copied()
     }

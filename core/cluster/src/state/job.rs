@@ -89,6 +89,8 @@ pub(crate) struct TrackedJob {
     pub(crate) late_splits: BTreeSet<SplitRef>,
     /// The lease candidates; `None` before the first grant and after a change of the plan or the workers.
     pub(crate) candidates: Option<CandidateQueue>,
+    /// Candidates that have never held a split of the job, since the candidates were chosen in this step.
+    pub(crate) new_candidates: Vec<WorkerId>,
     /// Candidates with a changed load.
     pub(crate) changed_loads: BTreeSet<WorkerId>,
     /// Whether the candidates come from the plan.
@@ -125,6 +127,7 @@ impl TrackedJob {
             lease_ages: LeaseAges::default(),
             late_splits: BTreeSet::new(),
             candidates: None,
+            new_candidates: Vec::new(),
             changed_loads: BTreeSet::new(),
             is_planned: false,
             slot_rebalance: SlotRebalance::default(),

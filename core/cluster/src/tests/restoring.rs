@@ -28,9 +28,10 @@ fn a_small_run_in_records() {
         {"ready":{"job":1,"dataset":{"fingerprint":"cc20a1ca98f379ec","rows":12,"bytes":10,"shards":1,"blocks":1,"schema":{"fields":[{"name":"text","type":{"scalar":"int64"}}]},"defects":0}}}
         {"granted":{"job":1,"worker":1,"splits":[{"epoch":0,"ordinal":0,"stream":0},{"epoch":0,"ordinal":1,"stream":0},{"epoch":0,"ordinal":2,"stream":0}]}}
         {"advanced":{"job":1,"streams":[[0,{"epoch":0,"row":4}]]}}
-        {"granted":{"job":1,"worker":2,"splits":[{"epoch":0,"ordinal":1,"stream":0}]}}
-        {"revoked":{"job":1,"worker":1,"splits":[{"epoch":0,"ordinal":1,"stream":0},{"epoch":0,"ordinal":2,"stream":0}]}}
+        {"revoked":{"job":1,"worker":1,"splits":[{"epoch":0,"ordinal":2,"stream":0}]}}
         {"granted":{"job":1,"worker":2,"splits":[{"epoch":0,"ordinal":2,"stream":0}]}}
+        {"revoked":{"job":1,"worker":1,"splits":[{"epoch":0,"ordinal":1,"stream":0}]}}
+        {"granted":{"job":1,"worker":2,"splits":[{"epoch":0,"ordinal":1,"stream":0}]}}
         {"advanced":{"job":1,"streams":[[0,{"epoch":1,"row":0}]]}}
         {"ended":{"job":1,"state":"completed"}}
     "#]].assert_eq(&bench.text_since(1));
