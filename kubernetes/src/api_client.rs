@@ -21,6 +21,11 @@ pub async fn connect() -> Result<Client, String> {
         )
     })?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    create(config)
+}
+
+/// Creates a client, which uses the proxy of the kubeconfig or of `HTTPS_PROXY`.
+fn create(config: Config) -> Result<Client, String> {
     let server = config.cluster_url.to_string();
     Client::try_from(config)
         .map_err(|error| format!("cannot connect to the API server at {server}: {}", describe(&error)))
@@ -34,4 +39,16 @@ pub(crate) fn describe(error: &dyn Error) -> String {
     }
     let (text, cause) = (error.to_string(), cause.to_string());
     if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_proxy_is_supported() {
+        let mut config = Config::new("https://10.0.0.1:6443".parse().unwrap());
+        config.proxy_url = Some("http://proxy.example:3128".parse().unwrap());
+        assert!(create(config).is_ok());
+    }
 }
