@@ -11,16 +11,16 @@ impl Driver {
     pub(super) fn on_peer(&mut self, event: PeerEvent) {
         match event {
             PeerEvent::Messages { sender, messages } => {
-                let is_new = self.addresses.on_message(&sender);
+                let is_new = self.addresses.on_message(&sender, self.parts.member.members());
                 self.follow_address(is_new, sender);
                 messages.into_iter().for_each(|message| self.parts.member.receive(self.now, message));
             }
             PeerEvent::Introduced(sender) => {
-                let is_new = self.addresses.on_message(&sender);
+                let is_new = self.addresses.on_message(&sender, self.parts.member.members());
                 self.follow_address(is_new, sender);
             }
             PeerEvent::Answered(answer) => {
-                let is_new = self.addresses.on_answer(&answer);
+                let is_new = self.addresses.on_answer(&answer, self.parts.member.members());
                 self.follow_address(is_new, answer);
             }
         }
