@@ -182,18 +182,19 @@ impl Peers {
         failed
     }
 
-    /// Returns one client for each address of another member.
-    fn clients(&self) -> Vec<Arc<dyn PeerService>> {
+    /// Returns one client for each address of another member, with the id of the member.
+    fn clients(&self) -> Vec<(MemberId, Arc<dyn PeerService>)> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut urls = BTreeSet::new();
-        let members = links.values().filter(|link| link.address.is_member);
+        let members = links.iter().filter(|(_, link)| link.address.is_member);
         members
-            .filter(|link| urls.insert(link.address.url.as_str()))
-            .map(|link| Arc::clone(&link.peer))
+            .filter(|(_, link)| urls.insert(link.address.url.as_str()))
+            .map(|(id, link)| (*id, Arc::clone(&link.peer)))
             .collect()
     }
 
-    /// Saves an index on `needed` other coordinators. Retries until that number of coordinators has saved the index.
+    /// Saves an index on `needed` other coordinators. Retries until that number of coordinators, or all other members, have
+    /// saved the index. Members may move to other addresses, join or be removed meanwhile.
     ///
     /// # Errors
     /// Returns the message of a coordinator that rejects the index.
@@ -203,20 +204,25 @@ impl Peers {
         key: &str,
         manifest: &Arc<Manifest>,
     ) -> Result<(), String> {
-        let mut saves: FuturesUnordered<_> =
-            self.clients().into_iter().map(|peer| save_until_done(peer, key, manifest)).collect();
-        let mut saved = 0;
-        while saved < needed {
-            match saves.next().await {
-                Some(done) => {
-                    done?;
-                    saved += 1;
+        let mut saves = FuturesUnordered::new();
+        let mut asked: Vec<Arc<dyn PeerService>> = Vec::new();
+        let mut saved: BTreeSet<MemberId> = BTreeSet::new();
+        loop {
+            let clients = self.clients();
+            if saved.len() >= needed || clients.iter().all(|(id, _)| saved.contains(id)) {
+                return Ok(());
+            }
+            for (id, client) in clients {
+                if !asked.iter().any(|other| Arc::ptr_eq(other, &client)) {
+                    asked.push(Arc::clone(&client));
+                    saves.push(save_until_done(id, client, key, manifest));
                 }
-                // Fewer than `needed` other coordinators remain in the cluster.
-                None => break,
+            }
+            tokio::select! {
+                Some(done) = saves.next() => drop(saved.insert(done?)),
+                () = tokio::time::sleep(RETRY_INTERVAL) => {}
             }
         }
-        Ok(())
     }
 
     /// Asks the coordinator at an address for its id.
@@ -226,7 +232,7 @@ impl Peers {
 
     /// Loads an index from another coordinator.
     pub(crate) async fn load_index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
-        for peer in self.clients() {
+        for (_, peer) in self.clients() {
             if let Ok(manifest) = peer.load_index(key, fingerprint).await
                 && manifest.fingerprint() == fingerprint
             {
@@ -237,11 +243,13 @@ impl Peers {
     }
 }
 
+/// Saves an index on one coordinator, and returns its id.
 async fn save_until_done(
+    id: MemberId,
     peer: Arc<dyn PeerService>,
     key: &str,
     manifest: &Arc<Manifest>,
-) -> Result<(), String> {
+) -> Result<MemberId, String> {
     while let Err(refusal) = peer.store_index(key, Arc::clone(manifest)).await {
         if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
@@ -249,7 +257,7 @@ async fn save_until_done(
         tracing::debug!(%refusal, "another coordinator could not save the index");
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
-    Ok(())
+    Ok(id)
 }
 
 /// Sends the queued messages for one member in batches.

@@ -1,6 +1,7 @@
-//! Tests of delivery reports: raft needs the outcome of each snapshot, even if its link is closed.
+//! Tests of delivery reports: raft needs the outcome of each snapshot, even if its link is closed. Also tests saved indexes.
 
 use async_trait::async_trait;
+use feedline_data::schema::Schema;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::*;
@@ -31,7 +32,12 @@ impl PeerService for Fake {
     }
 
     async fn store_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), ServiceError> {
-        Err(refusal())
+        self.asked.send(self.url.clone()).await.expect("the test listens");
+        match self.url.as_str() {
+            "hangs" => std::future::pending().await,
+            "refuses" => Err(refusal()),
+            _ => Ok(()),
+        }
     }
 
     async fn load_index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
@@ -111,6 +117,18 @@ impl Bench {
         assert_eq!(asked.expect("it is asked").as_deref(), Some(url));
     }
 
+    /// Saves an index on the other coordinator, which moves or is removed once it has received the index.
+    async fn save_while(&mut self, change: &BTreeMap<MemberId, PeerAddress>) -> Result<(), String> {
+        let manifest = Arc::new(Manifest { schema: Schema::default(), shards: Vec::new() });
+        let saving = self.peers.store_index(1, "key", &manifest);
+        let changing = async {
+            self.asked.recv().await.expect("it is asked");
+            self.peers.update_links(change);
+        };
+        let (saved, ()) = futures::join!(saving, changing);
+        saved
+    }
+
     async fn hears(&mut self, wanted: &[SendOutcome]) {
         for wanted in wanted {
             let heard = tokio::time::timeout(Duration::from_secs(1), self.heard.recv()).await;
@@ -171,4 +189,20 @@ async fn a_snapshot_that_cannot_be_queued_is_reported_as_lost() {
     let mut messages = vec![plain; MAX_QUEUED_MESSAGES];
     messages.push(snapshot());
     assert_eq!(bench.peers.send(messages), lost, "its queue is full");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_is_saved_by_a_coordinator_that_moves() {
+    for url in ["hangs", "refuses"] {
+        let mut bench = Bench::at(url);
+        assert_eq!(bench.save_while(&both("takes")).await, Ok(()));
+        assert_eq!(bench.asked.recv().await.as_deref(), Some("takes"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_is_not_saved_by_a_coordinator_that_is_removed() {
+    for url in ["hangs", "refuses"] {
+        assert_eq!(Bench::at(url).save_while(&alone()).await, Ok(()), "no other member remains");
+    }
 }
