@@ -70,8 +70,8 @@ impl FailoverCoordinator {
         request: CoordinatorRequest,
         error: ServiceError,
     ) -> Result<CoordinatorReply, ServiceError> {
-        let Some(leader) = error.leader.clone() else { return Err(error) };
-        let target = lock(&self.directory).target_of(&leader)?;
+        let named = error.leader.as_deref().and_then(|leader| lock(&self.directory).target_of(leader));
+        let Some(target) = named else { return Err(error) };
         match self.attempt(&target, request).await {
             Err(reason) if reason.is_unreachable => {
                 let message = format!(
@@ -80,7 +80,7 @@ impl FailoverCoordinator {
                 Err(ServiceError { message, ..error })
             }
             result => {
-                lock(&self.directory).select(&leader);
+                lock(&self.directory).select(&target.url);
                 result
             }
         }

@@ -91,10 +91,11 @@ impl CoordinatorDirectory {
         self.target_at(self.current)
     }
 
-    /// Returns the coordinator at this address, even if it is avoided.
-    pub(super) fn target_of(&mut self, url: &str) -> Result<RequestTarget, ServiceError> {
-        let index = self.index_of(url);
-        self.target_at(index)
+    /// Returns the coordinator at an address that a coordinator has named, even if it is avoided; `None` for an address that
+    /// cannot be used.
+    pub(super) fn target_of(&mut self, url: &str) -> Option<RequestTarget> {
+        let index = self.add_named(url)?;
+        self.target_at(index).ok()
     }
 
     fn target_at(&mut self, index: usize) -> Result<RequestTarget, ServiceError> {
@@ -126,7 +127,7 @@ impl CoordinatorDirectory {
 
     /// Sends later requests to this address.
     pub(super) fn select(&mut self, url: &str) {
-        self.current = self.index_of(url);
+        self.current = self.add_named(url).unwrap_or(self.current);
         self.has_learned_members = false;
     }
 
@@ -147,11 +148,9 @@ impl CoordinatorDirectory {
             return NextTarget::NewConnection;
         }
         self.has_learned_members = false;
-        let next = match leader {
-            Some(leader) if leader == target.url => return NextTarget::Nowhere,
-            Some(leader) => {
-                Some(self.index_of(leader)).filter(|index| !self.addresses[*index].is_avoided(now))
-            }
+        let next = match leader.and_then(|leader| self.add_named(leader)) {
+            Some(index) if index == self.current => return NextTarget::Nowhere,
+            Some(index) => Some(index).filter(|index| !self.addresses[*index].is_avoided(now)),
             None if self.addresses.len() == 1 => {
                 self.replace_old_connection(now);
                 return NextTarget::Nowhere;
@@ -202,18 +201,28 @@ impl CoordinatorDirectory {
                 || address.url == current
                 || urls.contains(&address.url.as_str())
         });
+        self.current = self.index_of(&current).unwrap_or_default();
         urls.iter().for_each(|url| {
-            self.index_of(url);
+            self.add_named(url);
         });
-        self.current = self.index_of(&current);
     }
 
-    /// Returns the index of an address. Adds the address if it is new.
-    fn index_of(&mut self, url: &str) -> usize {
-        self.addresses.iter().position(|known| known.url == url).unwrap_or_else(|| {
-            self.addresses.push(CoordinatorAddress::new(url));
-            self.addresses.len() - 1
-        })
+    fn index_of(&self, url: &str) -> Option<usize> {
+        self.addresses.iter().position(|known| known.url == url)
+    }
+
+    /// Returns the index of an address that a coordinator has named. Adds the address if it is new. Returns `None` for an
+    /// address that cannot be used, so that a coordinator with a wrong `--advertise` does not fail the client's requests.
+    fn add_named(&mut self, url: &str) -> Option<usize> {
+        if let Some(index) = self.index_of(url) {
+            return Some(index);
+        }
+        if let Err(error) = connect_coordinator(url, &self.credentials) {
+            tracing::debug!(%url, %error, "ignoring this address of a coordinator");
+            return None;
+        }
+        self.addresses.push(CoordinatorAddress::new(url));
+        Some(self.addresses.len() - 1)
     }
 }
 
@@ -281,6 +290,21 @@ mod tests {
             directory.switch_from(&connected, Some(leader), now + AVOIDANCE),
             NextTarget::OtherAddress
         );
+    }
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_used_is_ignored() {
+        let urls = [1, 2].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut directory = CoordinatorDirectory::new(&urls, &Credentials::default()).unwrap();
+        let now = Instant::now();
+        for wrong in ["", "http://", "coordinator 3", "http://[::1"] {
+            let target = directory.current_target().unwrap();
+            assert_eq!(directory.switch_from(&target, Some(wrong), now), NextTarget::OtherAddress);
+            assert_ne!(directory.current_target().unwrap().url, target.url, "as without a known leader");
+            assert!(directory.target_of(wrong).is_none());
+            directory.set_members(&[wrong]);
+        }
+        assert_eq!(directory.urls(), urls);
     }
 
     #[tokio::test]
