@@ -196,7 +196,8 @@ async fn an_index_is_saved_by_a_coordinator_that_moves() {
     for url in ["hangs", "refuses"] {
         let mut bench = Bench::at(url);
         assert_eq!(bench.save_while(&both("takes")).await, Ok(()));
-        assert_eq!(bench.asked.recv().await.as_deref(), Some("takes"));
+        let asked: Vec<String> = std::iter::from_fn(|| bench.asked.try_recv().ok()).collect();
+        assert!(asked.contains(&"takes".to_owned()), "{asked:?}");
     }
 }
 
