@@ -141,9 +141,11 @@ struct PoolScaling {
     calls: ScalerCalls,
     /// The last decision.
     sentence: String,
-    /// Whether the last decision changes the number of workers.
-    is_change: bool,
-    /// The last logged decision.
+    /// The present and the wanted number of workers of the last decision, if the number is known.
+    numbers: Option<(u32, u32)>,
+    /// The numbers of the last change that was reported, while the number of workers has not changed since.
+    reported: Option<(u32, u32)>,
+    /// The last logged sentence.
     logged: String,
 }
 
@@ -159,8 +161,9 @@ impl PoolScaling {
         } else {
             self.history.decide(settings, &needs.pool_scale_input(pool, now, present))
         };
-        self.is_change = wanted != present;
-        self.sentence = if self.is_change {
+        self.numbers = Some((present, wanted));
+        let is_change = wanted != present;
+        self.sentence = if is_change {
             format!("scaling from {present} to {wanted} workers, because {explanation}")
         } else if wanted_workers.is_some() {
             format!("keeping the current number of workers: {explanation}")
@@ -172,7 +175,7 @@ impl PoolScaling {
         gauge!(SCALED_WORKERS, "pool" => display_name(pool).to_owned()).set(f64::from(wanted));
         gauge!(POOL_WANTED_WORKERS, "pool" => display_name(pool).to_owned())
             .set(f64::from(wanted_workers.unwrap_or(present)));
-        let is_known = wanted_workers.is_some() || self.is_change;
+        let is_known = wanted_workers.is_some() || is_change;
         PoolDecision { pool: (*pool).to_owned(), present, wanted, is_known }
     }
 
@@ -180,22 +183,34 @@ impl PoolScaling {
     fn on_unknown_size(&mut self, pool: &str) {
         // A surplus must be observed for the whole time before workers stop.
         self.history = ScaleHistory::default();
-        self.is_change = false;
+        self.numbers = None;
         "the number of running workers is not known yet".clone_into(&mut self.sentence);
         remove_gauges(pool, &DECISION_GAUGES);
     }
 
-    /// Logs the last decision unless it is unchanged. `name` precedes it.
+    /// Logs the last decision unless it is unchanged. `name` precedes it. The numbers in a sentence can differ with each
+    /// plan, so that only new changes of the number of workers are at the level that is logged by default.
     fn log(&mut self, name: &str) {
-        if self.sentence == self.logged {
-            return;
-        }
-        self.logged.clone_from(&self.sentence);
-        if self.is_change {
+        if self.is_new_change() {
             tracing::info!("{name}{}", self.sentence);
-        } else {
+        } else if self.sentence != self.logged {
             tracing::debug!("{name}{}", self.sentence);
         }
+        self.logged.clone_from(&self.sentence);
+    }
+
+    /// Returns whether the last decision is a change of the number of workers that has not been reported. Remembers it as
+    /// reported.
+    fn is_new_change(&mut self) -> bool {
+        let Some((present, wanted)) = self.numbers else { return false };
+        if self.reported.is_some_and(|(reported_present, _)| reported_present != present) {
+            self.reported = None;
+        }
+        if present == wanted || self.reported == self.numbers {
+            return false;
+        }
+        self.reported = self.numbers;
+        true
     }
 }
 

@@ -314,3 +314,30 @@ async fn a_maximum_below_the_minimum_counts_as_the_minimum() {
     bench.update(0, &needs_of(&[("spot", Some(0))])).await;
     assert_eq!(bench.calls(), [("spot".to_owned(), 3)]);
 }
+
+#[test]
+fn a_change_is_reported_once_while_its_reason_alternates() {
+    let mut scaling = PoolScaling::default();
+    let mut reports = Vec::new();
+    let settings = ScaleSettings { min_workers: 0, max_workers: 8, shrink_after_ms: 30_000 };
+    for (now, present, wanted, fed_fraction) in [
+        (0, 2, 5, 0.5),
+        (1_000, 2, 5, 0.6),
+        // The demand alternates as well.
+        (2_000, 2, 2, 1.0),
+        (3_000, 2, 5, 0.5),
+        (4_000, 2, 6, 0.5),
+        (5_000, 6, 6, 1.0),
+        // Workers have failed.
+        (6_000, 2, 6, 0.5),
+        (7_000, 4, 6, 0.6),
+    ] {
+        let needs = ResourceNeeds { fed_fraction, ..wants(wanted) };
+        let demand = PoolDemand { pool: "", settings, needs: &needs, are_full: false };
+        scaling.decide(now, &demand, present);
+        reports.push(scaling.is_new_change());
+    }
+    assert_eq!(reports, [true, false, false, false, true, false, true, true]);
+    scaling.on_unknown_size("");
+    assert!(!scaling.is_new_change());
+}
