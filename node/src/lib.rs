@@ -63,7 +63,7 @@ use feedline_worker::BLOCKING_THREAD_PREFIX;
 use tokio::runtime::Runtime;
 
 use self::cli::{Cli, Command, ParsedArgs};
-use self::termination::write_termination_message;
+use self::termination::{usage_error_sentence, write_termination_message};
 use self::tool_host::NodeToolHost;
 
 /// Time that background tasks have to end after a command.
@@ -91,7 +91,7 @@ pub fn run_command() -> ExitCode {
             let _ = error.print();
             // Help and the version are not errors either.
             if error.use_stderr() {
-                write_termination_message(&error.to_string());
+                write_termination_message(&usage_error_sentence(&error));
             }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }

@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
+use clap::error::ErrorKind;
 use rustix::process::getpid;
 
 use crate::environment;
@@ -20,6 +21,29 @@ pub(crate) fn write_termination_message(message: &str) {
     }
 }
 
+/// Returns an error of the command line as one sentence: its first paragraph without the usage. Standard error has all of it.
+pub(crate) fn usage_error_sentence(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "the command line has no command or lacks a required argument".to_owned();
+    }
+    let text = error.to_string();
+    let paragraph = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let mut sentence = String::new();
+    let mut is_list = false;
+    for line in paragraph {
+        if sentence.is_empty() {
+            line.strip_prefix("error: ").unwrap_or(line).clone_into(&mut sentence);
+            continue;
+        }
+        // A list of missing flags has one flag in a line.
+        let is_first_item = sentence.ends_with(':');
+        sentence.push_str(if is_list { ", " } else { " " });
+        sentence.push_str(line);
+        is_list |= is_first_item;
+    }
+    sentence
+}
+
 /// Replaces the contents of a file that exists. The message is also on standard error, so an error is ignored.
 fn write_to(file: &Path, message: &str) {
     let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
@@ -33,6 +57,8 @@ fn write_to(file: &Path, message: &str) {
 mod tests {
     use std::fs;
 
+    use clap::{Arg, ColorChoice, Command, value_parser};
+
     use super::*;
 
     #[test]
@@ -44,6 +70,38 @@ mod tests {
         fs::write(&file, "a longer message of an earlier process").unwrap();
         write_to(&file, "cannot listen on 0.0.0.0:7070");
         assert_eq!(fs::read_to_string(&file).unwrap(), "cannot listen on 0.0.0.0:7070");
+    }
+
+    fn sentence(args: &[&str]) -> String {
+        let command = Command::new("feedline")
+            .color(ColorChoice::Always)
+            .arg(Arg::new("cache").long("cache").value_parser(["on", "off"]))
+            .arg(Arg::new("url").long("url").required(true))
+            .arg(Arg::new("size").long("size").required(true).value_parser(value_parser!(u32)));
+        let all = [&["feedline"][..], args].concat();
+        usage_error_sentence(&command.try_get_matches_from(all).expect_err("the arguments are invalid"))
+    }
+
+    #[test]
+    fn an_error_of_the_command_line_is_one_sentence() {
+        assert_eq!(sentence(&["--urls=a"]), "unexpected argument '--urls' found");
+        assert_eq!(
+            sentence(&["--cache=often"]),
+            "invalid value 'often' for '--cache <cache>' [possible values: on, off]"
+        );
+        assert_eq!(
+            sentence(&["--url=a", "--size=big"]),
+            "invalid value 'big' for '--size <size>': invalid digit found in string"
+        );
+        assert_eq!(
+            sentence(&[]),
+            "the following required arguments were not provided: --url <url>, --size <size>"
+        );
+        let error = Command::new("feedline").error(ErrorKind::ArgumentConflict, "--a needs --b");
+        assert_eq!(usage_error_sentence(&error), "--a needs --b");
+        let bare = Command::new("feedline").subcommand_required(true).arg_required_else_help(true);
+        let error = bare.try_get_matches_from(["feedline"]).expect_err("a command is required");
+        assert!(!usage_error_sentence(&error).contains('\n'));
     }
 
     #[test]
