@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use feedline_access::Credentials;
+use feedline_common::mismatch_timer::{MismatchTimer, Rejection};
 use feedline_data::checkpoint::Position;
 use feedline_data::checkpoint::StepId;
 use feedline_data::ids::{JobId, SessionId};
@@ -18,7 +19,6 @@ use tokio::time::{Duration, Instant};
 use crate::busy;
 use crate::consumer::Consumer;
 use crate::error::ClientError;
-use crate::mismatch_timer::MismatchTimer;
 use crate::settings::ClientSettings;
 use crate::state::ConsumerIdentity;
 use crate::workers::{GrpcWorkers, WorkerDirectory};
@@ -192,12 +192,16 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
                 }
                 tokio::time::sleep(delay).await;
                 last_answer = Instant::now();
+                mismatch.reset();
                 backoff.reset();
             }
             Err(error) if error.is_version_mismatch => {
-                let elapsed = mismatch.record(Instant::now());
-                if elapsed >= upgrade_timeout {
-                    let seconds = elapsed.as_secs();
+                let Rejection { lasted, is_first } = mismatch.record(Instant::now().into_std());
+                if is_first {
+                    tracing::warn!("{error}; retrying");
+                }
+                if lasted >= upgrade_timeout {
+                    let seconds = lasted.as_secs();
                     return Err(ClientError::VersionMismatch { seconds, message: error.message });
                 }
                 tokio::time::sleep(backoff.next_pause()).await;

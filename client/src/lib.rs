@@ -36,7 +36,6 @@ mod error;
 mod fetch;
 mod job;
 mod metrics;
-mod mismatch_timer;
 pub mod origin;
 mod pieces;
 pub mod probe;

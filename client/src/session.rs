@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use feedline_common::backoff::Backoff;
+use feedline_common::mismatch_timer::{MismatchTimer, Rejection};
 use feedline_data::messages::{ConsumerPlan, ServiceError, ServiceErrorKind};
 use feedline_proto::CoordinatorService;
 use futures::StreamExt;
@@ -19,7 +20,6 @@ use crate::busy;
 use crate::error::ClientError;
 use crate::fetch::{self, FetchContext};
 use crate::metrics::RECONNECTS_TOTAL;
-use crate::mismatch_timer::MismatchTimer;
 use crate::state::SentReport;
 
 /// Interval at which the session checks for work that becomes due without a notification. It is shorter than all delays
@@ -201,6 +201,7 @@ impl Session {
 
     fn on_busy(&mut self, sent_at: Instant, error: &ServiceError) {
         let now = Instant::now();
+        self.mismatch.reset();
         let since = *self.busy_since.get_or_insert_with(|| {
             tracing::warn!("the coordinator is busy, retrying: {error}");
             now
@@ -219,10 +220,12 @@ impl Session {
     fn on_version_mismatch(&mut self, error: ServiceError) {
         let now = Instant::now();
         self.unavailable_since = None;
-        let elapsed = self.mismatch.record(now);
-        if elapsed >= self.timeouts.version_mismatch {
-            let mismatch =
-                ClientError::VersionMismatch { seconds: elapsed.as_secs(), message: error.message };
+        let Rejection { lasted, is_first } = self.mismatch.record(now.into_std());
+        if is_first {
+            tracing::warn!("{error}; retrying");
+        }
+        if lasted >= self.timeouts.version_mismatch {
+            let mismatch = ClientError::VersionMismatch { seconds: lasted.as_secs(), message: error.message };
             self.context.shared.lock().fail(mismatch);
             return;
         }

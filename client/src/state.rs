@@ -25,6 +25,7 @@ mod streams;
 use std::collections::BTreeMap;
 
 use arrow::datatypes::SchemaRef;
+use feedline_common::mismatch_timer::MismatchTimer;
 use feedline_data::ids::{JobId, SessionId};
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::messages::{ConsumerStats, JobState, PlannedSplit, Revision};
@@ -46,7 +47,6 @@ use self::stream_table::ConsumerStreams;
 use crate::batch::BatchInfo;
 use crate::error::ClientError;
 use crate::metrics::BUFFERED_BYTES;
-use crate::mismatch_timer::MismatchTimer;
 use crate::settings::ClientSettings;
 
 /// Identifies a consumer to the coordinator.

@@ -5,4 +5,5 @@ pub mod child_processes;
 pub mod concurrency_limit;
 pub mod idle_buffers;
 pub mod metric_table;
+pub mod mismatch_timer;
 pub mod process;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use feedline_access::Credentials;
 use feedline_client::{ClientError, ClientSettings, GrpcWorkers, WorkerDirectory};
+use feedline_common::mismatch_timer::{MismatchTimer, Rejection};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
@@ -149,25 +150,28 @@ async fn connect_within(
     upgrade_timeout: Duration,
 ) -> Result<Arc<dyn CoordinatorService>, Failure> {
     let coordinator = grpc::connect_coordinators(urls, credentials)?;
-    let started = Instant::now();
-    let (mut is_sole_address, mut deadline) = (urls.len() == 1, started + ELECTION_TIMEOUT);
+    let (mut is_sole_address, mut deadline) = (urls.len() == 1, Instant::now() + ELECTION_TIMEOUT);
+    let mut mismatch = MismatchTimer::default();
     loop {
         match coordinator.list_jobs().await {
             Ok(_) => return Ok(coordinator),
             // A busy coordinator is reachable, and later requests retry until it accepts them.
             Err(error) if error.kind == ServiceErrorKind::Busy => return Ok(coordinator),
             Err(error) if error.is_version_mismatch => {
-                let elapsed = started.elapsed();
+                let Rejection { lasted, is_first } = mismatch.record(Instant::now());
                 if upgrade_timeout.is_zero() {
                     if is_sole_address || Instant::now() >= deadline {
                         return Err(error.into());
                     }
-                } else if elapsed >= upgrade_timeout {
-                    let (seconds, message) = (elapsed.as_secs(), error.message);
+                } else if lasted >= upgrade_timeout {
+                    let (seconds, message) = (lasted.as_secs(), error.message);
                     return Err(ClientError::VersionMismatch { seconds, message }.into());
                 } else {
                     // The address is not wrong, and an upgrade restarts the coordinator.
                     (is_sole_address, deadline) = (false, Instant::now() + RESTART_TIMEOUT);
+                    if is_first {
+                        tracing::warn!("{error}; retrying");
+                    }
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;
             }

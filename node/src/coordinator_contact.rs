@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use feedline_data::messages::ServiceError;
+use feedline_common::mismatch_timer::MismatchTimer;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
 /// Time without an answer after which a coordinator is considered lost. A coordinator normally answers every half second.
@@ -17,8 +18,8 @@ pub(crate) struct CoordinatorContact {
     answers: Mutex<(u64, Option<Instant>)>,
     /// The last error.
     error: Mutex<Option<ServiceError>>,
-    /// Time at which the coordinators first rejected the protocol version of the worker since the last answer.
-    mismatch_since: Mutex<Option<Instant>>,
+    /// The time for which the coordinators have rejected the protocol version of the worker.
+    mismatch: Mutex<MismatchTimer>,
 }
 
 impl CoordinatorContact {
@@ -41,22 +42,26 @@ impl CoordinatorContact {
 
     /// Returns the last error if the coordinators have rejected the protocol version of the worker for this time.
     pub(crate) fn version_mismatch(&self, timeout: Duration) -> Option<ServiceError> {
-        let since = *self.mismatch_since.lock().unwrap_or_else(PoisonError::into_inner);
-        since.filter(|since| since.elapsed() >= timeout)?;
+        let lasted = self.mismatch.lock().unwrap_or_else(PoisonError::into_inner).lasted();
+        lasted.filter(|lasted| *lasted >= timeout)?;
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         error.filter(|error| error.is_version_mismatch)
     }
 
     fn record_error(&self, error: &ServiceError) {
+        let mut mismatch = self.mismatch.lock().unwrap_or_else(PoisonError::into_inner);
         if error.is_version_mismatch {
-            let mut since = self.mismatch_since.lock().unwrap_or_else(PoisonError::into_inner);
-            since.get_or_insert_with(Instant::now);
+            mismatch.record(Instant::now());
+        } else if error.kind != ServiceErrorKind::Unavailable {
+            // A coordinator with the version of the worker has answered.
+            mismatch.reset();
         }
+        drop(mismatch);
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
     }
 
     fn record_answer(&self) {
-        *self.mismatch_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.mismatch.lock().unwrap_or_else(PoisonError::into_inner).reset();
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         *answers = (answers.0 + 1, Some(Instant::now()));
     }
@@ -86,8 +91,6 @@ impl CoordinatorService for ContactRecorder {
 
 #[cfg(test)]
 mod tests {
-    use feedline_data::messages::ServiceErrorKind;
-
     use super::*;
 
     #[test]
@@ -102,8 +105,15 @@ mod tests {
         contact.record_error(&ServiceError::new(ServiceErrorKind::Unavailable, "refused"));
         assert_eq!(contact.version_mismatch(Duration::ZERO), None, "the coordinator may restart");
         contact.record_error(&mismatch);
-        assert_eq!(contact.version_mismatch(Duration::ZERO), Some(mismatch));
+        assert_eq!(contact.version_mismatch(Duration::ZERO), Some(mismatch.clone()));
         contact.record_answer();
         assert_eq!(contact.version_mismatch(Duration::ZERO), None);
+        contact.record_error(&mismatch);
+        contact.record_error(&ServiceError::busy("full", 200));
+        assert_eq!(
+            contact.mismatch.lock().unwrap().lasted(),
+            None,
+            "a busy coordinator has the right version"
+        );
     }
 }

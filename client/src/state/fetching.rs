@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use feedline_common::mismatch_timer::Rejection;
 use feedline_data::ids::WorkerId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::WorkerAddress;
@@ -193,9 +194,12 @@ impl ConsumerState {
             return;
         }
         if let FetchOutcome::VersionMismatch(message) = &outcome {
-            let elapsed = self.worker_mismatch.record(now);
-            if elapsed >= Duration::from_millis(self.settings.upgrade_ms) {
-                let (seconds, message) = (elapsed.as_secs(), message.clone());
+            let Rejection { lasted, is_first } = self.worker_mismatch.record(now.into_std());
+            if is_first {
+                tracing::warn!("{message}; retrying");
+            }
+            if lasted >= Duration::from_millis(self.settings.upgrade_ms) {
+                let (seconds, message) = (lasted.as_secs(), message.clone());
                 return self.fail(ClientError::VersionMismatch { seconds, message });
             }
         }

@@ -31,6 +31,21 @@ async fn a_consumer_survives_coordinators_of_another_version_for_ten_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_busy_coordinator_of_the_right_version_ends_the_ten_minutes() {
+    let layout = layout(64, 4, 1, 1);
+    let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    next(&mut consumer).await.unwrap();
+    for (error, seconds) in
+        [(other_version(), 590), (ServiceError::busy("full", 200), 5), (other_version(), 590)]
+    {
+        coordinator.script(|script| script.error = Some(error));
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+    coordinator.script(|script| script.error = None);
+    assert_eq!(drain_all(&mut consumer).await.len(), 15);
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_ten_minutes_the_error_names_both_versions_and_the_fix() {
     let layout = layout(64, 4, 1, 1);
     let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));

@@ -1,0 +1,66 @@
+//! Measures for how long other processes have rejected a client or a worker because of its protocol version. A rolling upgrade
+//! ends such a period, so that callers retry until a limit.
+
+use std::time::{Duration, Instant};
+
+/// A rejection after a longer pause starts a new period. Clients and workers retry more often.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// The time since the first of several consecutive rejections.
+#[derive(Debug, Default)]
+pub struct MismatchTimer {
+    /// Times of the first and of the last rejection.
+    rejections: Option<(Instant, Instant)>,
+}
+
+/// A rejection in a period of rejections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rejection {
+    /// Time since the first rejection of the period.
+    pub lasted: Duration,
+    /// Whether the rejection is the first of its period, so that a warning is due.
+    pub is_first: bool,
+}
+
+impl MismatchTimer {
+    /// Records a rejection.
+    pub fn record(&mut self, now: Instant) -> Rejection {
+        let is_recent = |(_, last): &(Instant, Instant)| now.saturating_duration_since(*last) <= MAX_PAUSE;
+        let current = self.rejections.filter(is_recent);
+        let first = current.map_or(now, |(first, _)| first);
+        self.rejections = Some((first, now));
+        Rejection { lasted: now.saturating_duration_since(first), is_first: current.is_none() }
+    }
+
+    /// Ends the period, because a process with the right version has answered. Returns whether a period has ended.
+    pub fn reset(&mut self) -> bool {
+        self.rejections.take().is_some()
+    }
+
+    /// Returns the time from the first to the last rejection of the period, or `None` outside a period.
+    pub fn lasted(&self) -> Option<Duration> {
+        self.rejections.map(|(first, last)| last.saturating_duration_since(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_consecutive_rejections_are_measured() {
+        let start = Instant::now();
+        let mut timer = MismatchTimer::default();
+        let mut record = |seconds| {
+            let Rejection { lasted, is_first } = timer.record(start + Duration::from_secs(seconds));
+            (lasted.as_secs(), is_first)
+        };
+        assert_eq!([0, 0, 30, 90].map(&mut record), [(0, true), (0, false), (30, false), (90, false)]);
+        assert_eq!([151, 160].map(&mut record), [(0, true), (9, false)], "after a pause of over a minute");
+        assert_eq!(timer.lasted(), Some(Duration::from_secs(9)));
+        assert!(timer.reset() && !timer.reset());
+        assert_eq!(timer.lasted(), None);
+        let after = timer.record(start + Duration::from_secs(170));
+        assert_eq!(after, Rejection { lasted: Duration::ZERO, is_first: true });
+    }
+}
