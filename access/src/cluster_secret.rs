@@ -322,6 +322,24 @@ mod tests {
     }
 
     #[test]
+    fn a_restarted_coordinator_accepts_both_secrets_of_its_file() {
+        let [old, new] = secrets();
+        let running = SecretFile::new(&[&old]);
+        running.write(&[&new, &old], START_S);
+        let restarted = SecretFile::new(&[&new, &old]);
+        assert!(running.signs(&old, START_S) && restarted.signs(&new, START_S));
+        for now_s in [START_S, START_S + 2 * REPLACED_LIFETIME_S] {
+            assert_eq!(restarted.accepts(&[&old, &new], now_s), [true, true]);
+        }
+        // Workers have the key of either coordinator.
+        for (issuer, verifier) in [(&running, &restarted), (&restarted, &running)] {
+            let ticket = issuer.secret.keys().tickets.issue(JOB, 0, SessionId(1), START_S);
+            let key = verifier.secret.keys().tickets.public_key();
+            assert!(key.check(Some(&ticket), JOB, START_S).is_ok());
+        }
+    }
+
+    #[test]
     fn a_restored_secret_stays_valid() {
         let [old, new] = secrets();
         let file = SecretFile::new(&[&old]);

@@ -186,6 +186,22 @@ mod tests {
     }
 
     #[test]
+    fn during_a_rotation_a_worker_accepts_tickets_of_both_secrets() {
+        let [old, new, other] = [(); 3].map(|()| Secret::new().unwrap());
+        let both = Secret::parse(&format!("{}\n{}\n", new.text(), old.text())).unwrap();
+        let tickets = Tickets::new(true);
+        for in_file in [&old, &both] {
+            tickets.set_key(TicketIssuer::new(in_file).public_key().as_bytes().to_vec());
+        }
+        let open_with =
+            |secret: &Secret| open(1, &TicketIssuer::new(secret).issue(JobId(1), 0, SessionId(1), now_s()));
+        assert!([&old, &new].into_iter().all(|secret| tickets.check(&open_with(secret)).is_ok()));
+        assert_eq!(refusal(&tickets, &open_with(&other)), ServiceErrorKind::Denied);
+        tickets.set_key(TicketIssuer::new(&new).public_key().as_bytes().to_vec());
+        assert_eq!(refusal(&tickets, &open_with(&old)), ServiceErrorKind::Denied, "the rotation has ended");
+    }
+
+    #[test]
     fn a_ticket_is_valid_until_its_consumer_has_a_newer_session() {
         let tickets = Tickets::new(true);
         let issuer = TicketIssuer::new(&Secret::new().unwrap());
