@@ -153,6 +153,25 @@ mod tests {
         }
     }
 
+    /// Secrets of Kubernetes have no line end, so that Prometheus can use them. Editors and shells write one.
+    #[test]
+    fn a_token_file_may_end_with_a_line_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        for (before, after) in [("one", "two\n"), ("one\n", "two"), ("one\r\n", "two\r\n")] {
+            fs::write(&file, before).unwrap();
+            let bearer = BearerToken::load(file.clone()).unwrap();
+            assert_eq!(&*bearer.token(), "one");
+            fs::write(&file, after).unwrap();
+            assert_eq!(bearer.reload(), Ok(true));
+            assert_eq!(&*bearer.token(), "two");
+        }
+        fs::write(&file, "two").unwrap();
+        let bearer = BearerToken::load(file.clone()).unwrap();
+        fs::write(&file, "two\n").unwrap();
+        assert_eq!(bearer.reload(), Ok(false), "a line end does not change the token");
+    }
+
     #[test]
     fn a_changed_token_file_is_reloaded() {
         let folder = tempfile::tempdir().unwrap();

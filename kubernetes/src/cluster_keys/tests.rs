@@ -259,6 +259,8 @@ async fn copies_contain_a_client_certificate_and_a_restricted_token() {
     let copy = "team-b/feedline-client";
     assert_eq!(api.files(copy), ["ca.pem", "client-key.pem", "client.pem", "client.token"]);
     assert_eq!(api.file(copy, "client-key.pem"), api.file(KEYS, "client-key.pem"));
+    let token = api.file(copy, "client.token");
+    assert_eq!(token, token.trim(), "Prometheus can use the file");
     let claims = claims_of(&api, copy, "client.token", start_s).unwrap();
     assert_eq!(claims.scopes, [Scope::Consume].into());
     assert_eq!(
