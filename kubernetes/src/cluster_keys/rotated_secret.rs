@@ -35,8 +35,12 @@ impl RotatedSecret {
         })
     }
 
-    /// Returns the claims of a valid token. Some time after a rotation, only tokens of the new secret are valid.
+    /// Returns the claims of a valid token. Some time after a rotation, only tokens of the new secret are valid. A token with
+    /// a line end counts as invalid, because the prometheus-operator puts the text of a Secret into a header as it is.
     pub(crate) fn check(&self, token: &str, now_s: u64) -> Option<Claims> {
+        if token.trim() != token {
+            return None;
+        }
         let is_known_to_all =
             self.rotated_s.is_none_or(|time| now_s >= time.saturating_add(ROTATION_DELAY_S));
         let tokens = if is_known_to_all { &self.signing } else { &self.all };

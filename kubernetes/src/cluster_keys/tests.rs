@@ -217,6 +217,13 @@ async fn an_incomplete_secret_is_an_error_with_the_missing_key() {
     api.with(|state| state.set_file(KEYS, "admin.token", "old"));
     let report = apply(&api, &settings(KeySource::Tokens)).await.unwrap();
     assert_eq!(report, ["renewed admin.token in the Secret ml/demo-keys"]);
+    // A token of `feedline keys token` ends with a line end, which does not fit into a header of Prometheus.
+    let token = api.file(KEYS, "client.token");
+    assert_eq!(token, token.trim());
+    api.with(|state| state.set_file(KEYS, "client.token", &(token + "\n")));
+    let report = apply(&api, &settings(KeySource::Tokens)).await.unwrap();
+    assert_eq!(report, ["renewed client.token in the Secret ml/demo-keys"]);
+    assert!(!api.file(KEYS, "client.token").ends_with('\n'));
     api.with(|state| state.set_file(KEYS, SECRET_FILE, "hunter2"));
     let error = apply(&api, &settings(KeySource::Tokens)).await.unwrap_err();
     assert!(error.starts_with("the key secret of the Secret ml/demo-keys is invalid: "), "{error}");
