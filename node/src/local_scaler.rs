@@ -155,8 +155,7 @@ impl LocalScaler {
         if let Some(host) = advertise {
             command.args(["--advertise-host", host]);
         }
-        // Workers must not inherit the credentials of this process, the secret of its coordinator, or the pool of another
-        // worker.
+        // Workers must not inherit the credentials of this process, or the secret of its coordinator. A flag sets the pool.
         for name in ["FEEDLINE_TOKEN", "FEEDLINE_TOKEN_FILE", "FEEDLINE_SECRET_FILE", "FEEDLINE_POOL"] {
             command.env_remove(name);
         }
@@ -164,6 +163,7 @@ impl LocalScaler {
             // Every user of the host can read command lines, so the token is in the environment.
             command.env("FEEDLINE_TOKEN", &*token.token());
         }
+        command.arg("--pool").arg(&settings.pool);
         command.arg("--nic").arg(settings.nic_bytes_per_s.to_string());
         command.arg("--cores").arg(settings.cores.to_string());
         command.arg("--memory").arg(settings.memory_bytes.to_string());
@@ -230,7 +230,7 @@ fn lock(state: &Mutex<ScalerState>) -> MutexGuard<'_, ScalerState> {
 impl Scaler for LocalScaler {
     fn pools(&self) -> Vec<PoolLimits> {
         let (min_workers, max_workers) = (self.min_workers, self.max_workers);
-        vec![PoolLimits { pool: String::new(), min_workers, max_workers }]
+        vec![PoolLimits { pool: self.command.settings.pool.clone(), min_workers, max_workers }]
     }
 
     fn present(&self, _: &str, _: u32) -> Option<u32> {
@@ -263,8 +263,8 @@ mod tests {
         cli::parse::<Cli>(arguments).expect("the flags are valid").args.command
     }
 
-    /// Parses the flags of `feedline up`, and the command line of one of its two worker processes.
-    fn parse_worker_of(flags: &[&str]) -> (UpArgs, WorkerArgs) {
+    /// Parses the flags of `feedline up`, and creates the scaler of its two worker processes.
+    fn scaler_of(flags: &[&str]) -> (UpArgs, LocalScaler) {
         let words =
             ["feedline", "up", "--autoscale", "1..2"].iter().chain(flags).map(OsString::from).collect();
         let cli::Command::Up(up) = parse(words) else { panic!("the command is `up`") };
@@ -281,12 +281,25 @@ mod tests {
             own_files: ProtectedFiles::default(),
             forwarded: worker_flags::forwarded(&up.given),
         };
-        let scaler = LocalScaler::new(command, (1, 2));
+        (up, LocalScaler::new(command, (1, 2)))
+    }
+
+    /// Parses the flags of `feedline up`, and the command line of one of its two worker processes.
+    fn parse_worker_of(flags: &[&str]) -> (UpArgs, WorkerArgs) {
+        let (up, scaler) = scaler_of(flags);
         let command = scaler.build_command();
         let arguments = command.as_std().get_args().map(OsString::from);
         let words = std::iter::once(OsString::from("feedline")).chain(arguments).collect();
         let cli::Command::Worker(worker) = parse(words) else { panic!("the command is `worker`") };
         (up, worker)
+    }
+
+    #[test]
+    fn the_scaler_and_its_worker_processes_have_the_pool_of_the_parent() {
+        for (flags, pool) in [(&["--pool", "spot"][..], "spot"), (&["--pool="], "")] {
+            assert_eq!(scaler_of(flags).1.pools()[0].pool, pool);
+            assert_eq!(parse_worker_of(flags).1.pool.pool, pool);
+        }
     }
 
     #[test]

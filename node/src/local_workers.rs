@@ -29,7 +29,7 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
     let settings = |worker| WorkerSettings {
         address: String::new(),
         tls_name: None,
-        pool: String::new(),
+        pool: args.pool.pool.clone(),
         machine: environment::cpu_model(),
         // The workers share the network of the machine, and consumers on the machine do not use it.
         nic_bytes_per_s: 0,
@@ -120,6 +120,7 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{self, Cli, Command};
     use crate::memory_size::MemorySize;
 
     #[test]
@@ -136,5 +137,27 @@ mod tests {
         let args = LocalArgs { workers: 3, cores: Some(1), ..LocalArgs::default() };
         let workers = settings(&args, &ObjectAccess::default()).unwrap();
         assert!(workers.iter().all(|worker| worker.cores == 1 && worker.memory_bytes > 0));
+        assert!(workers.iter().all(|worker| worker.pool.is_empty()));
+    }
+
+    #[test]
+    fn all_workers_of_a_command_are_in_its_pool() {
+        let local = |words: &[&str]| match cli::parse::<Cli>(words).unwrap().args.command {
+            Command::Run(args) => args.local,
+            Command::Index(args) => args.local,
+            Command::Up(args) => args.local,
+            _ => panic!("the command has workers in its process"),
+        };
+        for words in
+            [&["feedline", "run", "p.yaml"][..], &["feedline", "index", "p.yaml"], &["feedline", "up"]]
+        {
+            let args = local(&[words, &["--pool", "spot", "--workers", "2"]].concat());
+            let workers = settings(&args, &ObjectAccess::default()).unwrap();
+            assert_eq!(
+                workers.iter().map(|worker| &*worker.pool).collect::<Vec<_>>(),
+                ["spot"; 2],
+                "{words:?}"
+            );
+        }
     }
 }

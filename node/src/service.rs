@@ -43,6 +43,7 @@ pub struct ServiceSettings {
     pub transport: Option<String>,
     pub http: Option<String>,
     pub workers: Option<u32>,
+    pub pool: Option<String>,
     pub cores: Option<u32>,
     pub memory: Option<ByteSize>,
     pub index_dir: Option<PathBuf>,
@@ -232,7 +233,8 @@ mod tests {
     #[test]
     fn typed_settings_are_parsed_as_flags() {
         let json = r#"{"cores": 2, "memory": 1048576, "cache_disk": "1GiB", "auto_cache": false, "functions": true,
-            "allow_url": ["s3://a", "s3://b"], "allow_metadata_addresses": true, "index_dir": "/tmp/i"}"#;
+            "allow_url": ["s3://a", "s3://b"], "allow_metadata_addresses": true, "index_dir": "/tmp/i",
+            "pool": "spot"}"#;
         let args = parse(json).unwrap();
         assert_eq!((args.local.cores, args.local.memory), (Some(2), Some(MemorySize::Bytes(1 << 20))));
         assert_eq!(parse(r#"{"memory": "70%"}"#).unwrap().local.memory, Some(MemorySize::Percent(70)));
@@ -241,5 +243,6 @@ mod tests {
         assert_eq!(args.local.stores.reads.allow_url, ["s3://a", "s3://b"]);
         assert!(args.local.stores.reads.allow_metadata_addresses);
         assert_eq!(args.local.index_dir, Some(PathBuf::from("/tmp/i")));
+        assert_eq!(args.local.pool.pool, "spot");
     }
 }

@@ -24,7 +24,7 @@ const NOT_FORWARDED: [(&str, &str); 21] = [
     ("nic", "the worker processes share the network of the host"),
     ("own_file", "it protects the files of all roles of the parent process"),
     ("planner_uses_cache_dir", "it depends on --cache-dir of `feedline up`"),
-    ("pool", "the workers of `feedline up` have no pool"),
+    ("pool", "the scaler adds it, also if it is from the environment"),
     ("tls_name", "`feedline up` does not have the flag"),
     ("token_file", "worker processes receive a separate token in the environment"),
     ("upgrade_timeout", "the coordinator has the same release"),

@@ -155,6 +155,7 @@ _SETTINGS: dict[str, Callable[[str, Any], Any]] = {
     "http": to_optional_text,
     "index_dir": to_path,
     "memory": to_size,
+    "pool": to_optional_text,
     "python": to_path,
     "store_retry_timeout": to_optional_text,
     "tls_ca": to_path,

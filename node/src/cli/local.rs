@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CacheArgs, FunctionArgs, SwitchArg, WorkerStoreArgs};
+use super::{CacheArgs, FunctionArgs, PoolArgs, SwitchArg, WorkerStoreArgs};
 use crate::memory_size::{MemorySize, parse_memory_size};
 
 /// Resources of the workers in this process.
@@ -13,6 +13,8 @@ pub(crate) struct LocalArgs {
     /// Number of workers in this process.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) workers: u32,
+    #[command(flatten)]
+    pub(crate) pool: PoolArgs,
     /// Cores that run operators, divided among the workers [default: the CPU limit of the container, otherwise its CPU
     /// request in Kubernetes, otherwise all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]

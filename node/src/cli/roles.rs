@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::{
     AutoCacheArgs, CacheArgs, ClusterArgs, ClusterLimitArgs, CoordinatorGraceArgs, FetchLimitArgs,
-    FunctionArgs, GivenFlags, LocalArgs, ScalingArgs, SecretArgs, ServerAccessArgs, StoreArgs, SwitchArg,
-    TenantArgs, WorkerStoreArgs,
+    FunctionArgs, GivenFlags, LocalArgs, PoolArgs, ScalingArgs, SecretArgs, ServerAccessArgs, StoreArgs,
+    SwitchArg, TenantArgs, WorkerStoreArgs,
 };
 use crate::local_listener::TransportArg;
 use crate::memory_size::{MemorySize, parse_memory_size};
@@ -99,18 +99,8 @@ pub(crate) struct WorkerArgs {
     /// suffices, even if their addresses change [default: the host of the URL].
     #[arg(long, value_name = "NAME")]
     pub(crate) tls_name: Option<String>,
-    /// Pool of this worker, such as spot. The planner treats each pool as a separate type of workers, and a scaler sets the
-    /// number of workers of each pool [default: none].
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "FEEDLINE_POOL",
-        hide_env_values = true,
-        default_value = "",
-        hide_default_value = true,
-        value_parser = super::scaling::parse_pool
-    )]
-    pub(crate) pool: String,
+    #[command(flatten)]
+    pub(crate) pool: PoolArgs,
     /// Cores that run operators [default: the CPU limit of the container, otherwise its CPU request in Kubernetes,
     /// otherwise all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let settings = WorkerSettings {
         address,
         tls_name: args.tls_name,
-        pool: args.pool,
+        pool: args.pool.pool,
         machine: environment::cpu_model(),
         cores: args.cores.unwrap_or_else(environment::default_cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),

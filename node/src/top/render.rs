@@ -44,7 +44,7 @@ pub(super) fn render(view: &ClusterView) -> String {
         let all: Vec<Vec<String>> = [head].into_iter().chain(lines).collect();
         let _ = write!(text, "\n{}", table::render(&all, &[1, 2, 6, 8, 9]));
     }
-    // The only pool of `feedline up --autoscale` has no name, and the plan describes its size.
+    // The only pool of `feedline up --autoscale` without --pool has no name, and the plan describes its size.
     if view.pools.len() > 1 || view.pools.iter().any(|pool| !pool.pool.is_empty()) {
         let _ = write!(text, "\n{}", pools_table(&view.pools));
     }
