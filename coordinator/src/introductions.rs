@@ -109,7 +109,14 @@ impl Introductions {
             if !asked.insert(url.clone()) {
                 continue;
             }
-            let client = self.client(&url)?;
+            let client = match self.client(&url) {
+                Ok(client) => client,
+                // A follower has named a malformed address of the leader.
+                Err(refusal) => {
+                    last = last.or(Some(refusal));
+                    continue;
+                }
+            };
             let Err(refusal) = in_time(client.join(self.peers.own().info())).await else { return Ok(()) };
             match &refusal.leader {
                 Some(leader) => queue.push_front(leader.clone()),
@@ -140,3 +147,6 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, ServiceError>>) -> Re
         |_| ServiceError::new(ServiceErrorKind::Unavailable, "another coordinator did not answer in time");
     tokio::time::timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
 }
+
+#[cfg(test)]
+mod tests;

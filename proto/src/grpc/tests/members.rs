@@ -228,6 +228,23 @@ async fn a_client_of_coordinators_that_name_each_other_as_leader_gets_an_error()
 }
 
 #[tokio::test]
+async fn a_client_ignores_the_malformed_address_of_a_leader() {
+    let fakes = [Arc::new(FakeMember::default()), Arc::new(FakeMember::default())];
+    let servers = [start(fakes[0].routes()).await, start(fakes[1].routes()).await];
+    let urls = [servers[0].url.clone(), servers[1].url.clone()];
+    for named in ["", "no address"] {
+        *fakes[0].leader.lock().unwrap() = Some(named.to_owned());
+        let client = connect_coordinators(&urls, &Credentials::default()).unwrap();
+        assert_eq!(within(client.cancel_job(JobId(1))).await, Ok(()), "the second coordinator leads");
+        let client = connect_coordinators(&urls[..1], &Credentials::default()).unwrap();
+        let error = within(client.cancel_job(JobId(1))).await.unwrap_err();
+        assert_eq!(error.kind, ServiceErrorKind::Unavailable, "{error}");
+        *fakes[0].leader.lock().unwrap() = None;
+        assert_eq!(within(client.cancel_job(JobId(1))).await, Ok(()), "the first coordinator leads");
+    }
+}
+
+#[tokio::test]
 async fn a_client_skips_coordinators_with_another_protocol_version() {
     let (other, own) = (Arc::new(FakeMember::default()), Arc::new(FakeMember::default()));
     let authenticators = Authenticators::allow_all(Arc::clone(&other) as _, Arc::clone(&other) as _);
