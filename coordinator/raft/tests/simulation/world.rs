@@ -1,5 +1,9 @@
 //! The simulated cluster: coordinators, workers, consumers, virtual time.
 
+#[path = "actors.rs"]
+mod actors;
+#[path = "end_checks.rs"]
+mod end_checks;
 #[path = "faults.rs"]
 mod faults;
 
@@ -7,11 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use feedline_cluster::records::Record;
 use feedline_cluster::{Input, Reply};
 use feedline_data::checkpoint::Position;
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_data::messages::{JobState, JobStatus, ServiceErrorKind};
+use feedline_data::messages::JobStatus;
 use feedline_raft::{MemberId, has_snapshot};
 
 use super::Fault;
@@ -21,15 +24,13 @@ use super::coordinators::{Coordinators, Outcome as Told};
 use super::dice::{Dice, Trace};
 use super::kept::TakenBack;
 use super::members::Operator;
-use super::messages::{Peer, Send};
+use super::messages::Peer;
 use super::network::{Event, Queue, Wired};
 use super::scenario::Scenario;
 use super::worker::Worker;
 
 /// Maximum time from the last fault to the end of a run.
 const END_MS: Millis = 60_000;
-/// Maximum time for which a dead worker keeps leases: its last report may take 3 s, then the lease time and some ticks.
-const LEASE_MS: Millis = 6_500;
 
 /// Time after which a coordinator receives the outcome of a snapshot.
 const ARRIVED_MS: Millis = 20;
@@ -198,39 +199,6 @@ impl World {
 
     fn job(&self, of: usize) -> Option<JobId> {
         self.consumers_of(of).find_map(|consumer| consumer.job)
-    }
-
-    /// Whether every consumer has learned that its job has ended, and every live worker has reported its final counters.
-    fn is_settled(&self) -> bool {
-        let is_over = |of: usize| {
-            let job = self.job(of);
-            let told = self.status.iter().find(|status| Some(status.job) == job);
-            told.is_some_and(|status| status.settled && status.state.is_ended())
-        };
-        self.consumers.iter().all(|consumer| consumer.alive && consumer.ended.is_some())
-            && (0..self.scenario.jobs.len()).all(is_over)
-    }
-
-    fn check_end(&self) -> Result<(), String> {
-        if let Some(other) =
-            self.consumers.iter().find(|consumer| consumer.ended != Some(JobState::Completed))
-        {
-            return Err(format!("consumer {:?} received {:?}", other.seat, other.ended));
-        }
-        let kept = self.coordinators.snapshot();
-        for of in 0..self.scenario.jobs.len() {
-            let jobs: Vec<Option<JobId>> = self.consumers_of(of).map(|consumer| consumer.job).collect();
-            if jobs.iter().any(|job| *job != jobs[0]) {
-                return Err(format!("the consumers joined different jobs: {jobs:?}"));
-            }
-            // A late request may have opened the job again.
-            let leased =
-                |record: &Record| matches!(record, Record::Granted { job, .. } if Some(*job) == jobs[0]);
-            if kept.iter().any(leased) {
-                return Err("leases outlive their job".to_owned());
-            }
-        }
-        self.coordinators.check_replay()
     }
 
     /// The position of the first job.
@@ -422,128 +390,5 @@ impl World {
                 self.queue.push(self.now + 1, Event::WakeConsumer(place, session));
             }
         }
-    }
-
-    /// Checks that dead workers hold no leases.
-    fn check_leases(&self) -> Result<(), String> {
-        if self.coordinators.leader().is_none() || self.now < self.coordinators.serving_since + LEASE_MS {
-            return Ok(());
-        }
-        for record in self.coordinators.snapshot() {
-            let Record::Granted { worker, .. } = &record else { continue };
-            if self.died.get(worker).is_some_and(|died| self.now > died + LEASE_MS) {
-                return Err(format!(
-                    "a worker dead since {} still has leases at {}: {record:?}",
-                    self.died[worker], self.now
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn on_answer(&mut self, peer: Peer, call: u64, reply: Reply) -> Result<(), String> {
-        if let Reply::Rejected(refusal) = &reply
-            && refusal.kind == ServiceErrorKind::Unavailable
-        {
-            let known = refusal.leader.as_deref().and_then(|url| self.coordinators.at(url));
-            let any = self.dice.pick(self.coordinators.inside());
-            self.targets.insert(target_key(peer), known.unwrap_or(any));
-        }
-        match peer {
-            Peer::Worker(id) => {
-                let Some(worker) = self.workers.get_mut(&id) else { return Ok(()) };
-                if worker.stalled_until > self.now {
-                    self.queue.push(worker.stalled_until, Event::Answer(peer, call, reply));
-                    return Ok(());
-                }
-                worker.on_reply(call, reply)
-            }
-            Peer::Consumer(number, session) => {
-                let consumer = &mut self.consumers[number as usize];
-                if !consumer.alive || consumer.session != session {
-                    return Ok(());
-                }
-                consumer.on_reply(call, reply)
-            }
-            Peer::Observer => Ok(()),
-        }
-    }
-
-    fn on_fetch(&mut self, fetch: super::messages::Fetch) {
-        let mut out = Vec::new();
-        match self.workers.get_mut(&fetch.worker) {
-            Some(worker) if worker.stalled_until > self.now => {
-                self.queue.push(worker.stalled_until, Event::Fetch(fetch));
-            }
-            Some(worker) => worker.on_fetch(self.now, fetch, &mut out),
-            // A fetch from a dead worker fails immediately or times out.
-            None if fetch.call.is_multiple_of(2) => {
-                out.push(Send::Fetched(fetch, super::messages::Outcome::NotHeld))
-            }
-            None => {}
-        }
-        self.send_all(Peer::Worker(fetch.worker), out);
-    }
-
-    fn wake_worker(&mut self, id: WorkerId) {
-        let mut out = Vec::new();
-        let Some(worker) = self.workers.get_mut(&id) else { return };
-        if worker.stalled_until > self.now {
-            self.queue.push(worker.stalled_until, Event::WakeWorker(id));
-            return;
-        }
-        worker.on_wake(self.now, &mut self.dice, &mut out);
-        let delay = self.dice.range(5, 20);
-        self.queue.push(self.now + delay, Event::WakeWorker(id));
-        self.send_all(Peer::Worker(id), out);
-    }
-
-    fn wake_consumer(&mut self, number: u32, session: SessionId) {
-        let mut out = Vec::new();
-        let of = self.consumers[number as usize].seat.of;
-        let joined = self.consumers_of(of).all(|consumer| consumer.job.is_some());
-        let consumer = &mut self.consumers[number as usize];
-        if !consumer.alive || consumer.session != session {
-            return;
-        }
-        // Training begins when all ranks are present: a rank could not join a job that had ended without it.
-        if joined || consumer.job.is_none() {
-            consumer.on_wake(self.now, self.halting, &mut self.dice, &mut out);
-        }
-        if consumer.ended.is_none() {
-            let delay = self.dice.range(5, 20);
-            self.queue.push(self.now + delay, Event::WakeConsumer(number, session));
-        }
-        self.send_all(Peer::Consumer(number, session), out);
-    }
-
-    fn send_all(&mut self, from: Peer, out: Vec<Send>) {
-        for send in out {
-            let event = match send {
-                Send::Request(call, request) => {
-                    // Without a reply, the client occasionally tries another coordinator.
-                    let any = self.dice.pick(self.coordinators.inside());
-                    let asks_any = self.dice.chance(50);
-                    let target = self.targets.entry(target_key(from)).or_insert(any);
-                    // A removed host rejects all connections.
-                    if asks_any || !self.coordinators.inside().contains(target) {
-                        *target = any;
-                    }
-                    Event::Request(*target, from, call, *request)
-                }
-                Send::Fetch(fetch) => Event::Fetch(fetch),
-                Send::Fetched(fetch, outcome) => Event::Fetched(fetch, outcome),
-            };
-            self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
-        }
-    }
-}
-
-/// The key of a worker or consumer in `targets`.
-fn target_key(peer: Peer) -> u64 {
-    match peer {
-        Peer::Worker(id) => id.0 << 8,
-        Peer::Consumer(number, _) => 1 + (u64::from(number) << 8),
-        Peer::Observer => 2,
     }
 }
