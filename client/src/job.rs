@@ -196,8 +196,8 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
                 backoff.reset();
             }
             Err(error) if error.is_version_mismatch => {
-                let Rejection { lasted, is_first } = mismatch.record(Instant::now().into_std());
-                if is_first {
+                let Rejection { lasted, is_warning_due } = mismatch.record(Instant::now().into_std());
+                if is_warning_due {
                     tracing::warn!("{error}; retrying");
                 }
                 if lasted >= upgrade_timeout {

@@ -220,8 +220,8 @@ impl Session {
     fn on_version_mismatch(&mut self, error: ServiceError) {
         let now = Instant::now();
         self.unavailable_since = None;
-        let Rejection { lasted, is_first } = self.mismatch.record(now.into_std());
-        if is_first {
+        let Rejection { lasted, is_warning_due } = self.mismatch.record(now.into_std());
+        if is_warning_due {
             tracing::warn!("{error}; retrying");
         }
         if lasted >= self.timeouts.version_mismatch {

@@ -11,6 +11,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 pub struct MismatchTimer {
     /// Times of the first and of the last rejection.
     rejections: Option<(Instant, Instant)>,
+    /// Time of the last warning. Periods can alternate quickly if only some processes have another version.
+    warned_at: Option<Instant>,
 }
 
 /// A rejection in a period of rejections.
@@ -18,8 +20,8 @@ pub struct MismatchTimer {
 pub struct Rejection {
     /// Time since the first rejection of the period.
     pub lasted: Duration,
-    /// Whether the rejection is the first of its period, so that a warning is due.
-    pub is_first: bool,
+    /// Whether a warning is due: at the first rejection of a period, but at most once a minute.
+    pub is_warning_due: bool,
 }
 
 impl MismatchTimer {
@@ -29,7 +31,12 @@ impl MismatchTimer {
         let current = self.rejections.filter(is_recent);
         let first = current.map_or(now, |(first, _)| first);
         self.rejections = Some((first, now));
-        Rejection { lasted: now.saturating_duration_since(first), is_first: current.is_none() }
+        let is_recent = |at: Instant| now.saturating_duration_since(at) <= MAX_PAUSE;
+        let is_warning_due = current.is_none() && !self.warned_at.is_some_and(is_recent);
+        if is_warning_due {
+            self.warned_at = Some(now);
+        }
+        Rejection { lasted: now.saturating_duration_since(first), is_warning_due }
     }
 
     /// Ends the period, because a process with the right version has answered. Returns whether a period has ended.
@@ -52,15 +59,18 @@ mod tests {
         let start = Instant::now();
         let mut timer = MismatchTimer::default();
         let mut record = |seconds| {
-            let Rejection { lasted, is_first } = timer.record(start + Duration::from_secs(seconds));
-            (lasted.as_secs(), is_first)
+            let Rejection { lasted, is_warning_due } = timer.record(start + Duration::from_secs(seconds));
+            (lasted.as_secs(), is_warning_due)
         };
         assert_eq!([0, 0, 30, 90].map(&mut record), [(0, true), (0, false), (30, false), (90, false)]);
         assert_eq!([151, 160].map(&mut record), [(0, true), (9, false)], "after a pause of over a minute");
         assert_eq!(timer.lasted(), Some(Duration::from_secs(9)));
         assert!(timer.reset() && !timer.reset());
         assert_eq!(timer.lasted(), None);
-        let after = timer.record(start + Duration::from_secs(170));
-        assert_eq!(after, Rejection { lasted: Duration::ZERO, is_first: true });
+        for (seconds, is_warning_due) in [(170, false), (220, true)] {
+            let after = timer.record(start + Duration::from_secs(seconds));
+            assert_eq!(after, Rejection { lasted: Duration::ZERO, is_warning_due }, "{seconds}");
+            timer.reset();
+        }
     }
 }

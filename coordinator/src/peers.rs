@@ -209,7 +209,9 @@ impl Peers {
         let mut saved: BTreeSet<MemberId> = BTreeSet::new();
         loop {
             let clients = self.clients();
-            if saved.len() >= needed || clients.iter().all(|(id, _)| saved.contains(id)) {
+            // The copy of a removed member does not count.
+            let copies = clients.iter().filter(|(id, _)| saved.contains(id)).count();
+            if copies >= needed || copies == clients.len() {
                 return Ok(());
             }
             for (id, client) in clients {

@@ -2,7 +2,7 @@
 //!
 //! The calls run beside the planning task, at most one for each pool, so that a slow scaler delays no plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,8 +143,8 @@ struct PoolScaling {
     sentence: String,
     /// The present and the wanted number of workers of the last decision, if the number is known.
     numbers: Option<(u32, u32)>,
-    /// The numbers of the last change that was reported, while the number of workers has not changed since.
-    reported: Option<(u32, u32)>,
+    /// The present number of workers of the reported changes, and their wanted numbers.
+    reported: (u32, BTreeSet<u32>),
     /// The last logged sentence.
     logged: String,
 }
@@ -203,14 +203,10 @@ impl PoolScaling {
     /// reported.
     fn is_new_change(&mut self) -> bool {
         let Some((present, wanted)) = self.numbers else { return false };
-        if self.reported.is_some_and(|(reported_present, _)| reported_present != present) {
-            self.reported = None;
+        if self.reported.0 != present {
+            self.reported = (present, BTreeSet::new());
         }
-        if present == wanted || self.reported == self.numbers {
-            return false;
-        }
-        self.reported = self.numbers;
-        true
+        present != wanted && self.reported.1.insert(wanted)
     }
 }
 

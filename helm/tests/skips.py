@@ -1,4 +1,4 @@
-"""What tests do without a tool that they need."""
+"""Skips tests whose tools are missing, or fails them in continuous integration."""
 
 import os
 from collections import Counter

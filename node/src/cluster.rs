@@ -158,7 +158,7 @@ async fn connect_within(
             // A busy coordinator is reachable, and later requests retry until it accepts them.
             Err(error) if error.kind == ServiceErrorKind::Busy => return Ok(coordinator),
             Err(error) if error.is_version_mismatch => {
-                let Rejection { lasted, is_first } = mismatch.record(Instant::now());
+                let Rejection { lasted, is_warning_due } = mismatch.record(Instant::now());
                 if upgrade_timeout.is_zero() {
                     if is_sole_address || Instant::now() >= deadline {
                         return Err(error.into());
@@ -169,7 +169,7 @@ async fn connect_within(
                 } else {
                     // The address is not wrong, and an upgrade restarts the coordinator.
                     (is_sole_address, deadline) = (false, Instant::now() + RESTART_TIMEOUT);
-                    if is_first {
+                    if is_warning_due {
                         tracing::warn!("{error}; retrying");
                     }
                 }

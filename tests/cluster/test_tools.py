@@ -1,4 +1,4 @@
-"""What `tools.py --check` says before continuous integration builds anything."""
+"""`tools.py --check` reports missing tools before continuous integration builds anything."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which Prometheus the tests run, and what they say if it is missing."""
+"""Selection of the Prometheus programs, and the message for a missing one."""
 
 import shutil
 

@@ -95,7 +95,7 @@ fn check_with_promtool(page: &str) {
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut promtool) = command.spawn() else {
         let message = "promtool is missing, so the names of metrics are not checked: run `make setup NEEDED=prometheus`";
-        assert!(std::env::var_os("CI").is_none(), "{message}");
+        assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "{message}");
         eprintln!("{message}");
         return;
     };

@@ -194,8 +194,8 @@ impl ConsumerState {
             return;
         }
         if let FetchOutcome::VersionMismatch(message) = &outcome {
-            let Rejection { lasted, is_first } = self.worker_mismatch.record(now.into_std());
-            if is_first {
+            let Rejection { lasted, is_warning_due } = self.worker_mismatch.record(now.into_std());
+            if is_warning_due {
                 tracing::warn!("{message}; retrying");
             }
             if lasted >= Duration::from_millis(self.settings.upgrade_ms) {

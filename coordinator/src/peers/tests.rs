@@ -207,3 +207,28 @@ async fn an_index_is_not_saved_by_a_coordinator_that_is_removed() {
         assert_eq!(Bench::at(url).save_while(&alone()).await, Ok(()), "no other member remains");
     }
 }
+
+/// The copy of a removed member does not protect the index.
+#[tokio::test(start_paused = true)]
+async fn an_index_is_saved_by_the_successor_of_a_removed_coordinator() {
+    let mut bench = Bench::at("takes");
+    let address = |url: &str| PeerAddress { url: url.to_owned(), incarnation: 0, is_member: true };
+    let mut three = both("takes");
+    three.insert(id(3), address("refuses"));
+    bench.peers.update_links(&three);
+    let manifest = Arc::new(Manifest { schema: Schema::default(), shards: Vec::new() });
+    let saving = bench.peers.store_index(2, "key", &manifest);
+    let replacing = async {
+        let mut asked = BTreeSet::new();
+        while asked.len() < 2 {
+            asked.extend(bench.asked.recv().await);
+        }
+        // The first of them has the index, and the second cannot save it.
+        let successors = [(id(4), address("also takes")), (id(5), address("takes too"))];
+        bench.peers.update_links(&successors.into_iter().chain(alone()).collect());
+    };
+    let (saved, ()) = futures::join!(saving, replacing);
+    assert_eq!(saved, Ok(()));
+    let asked: BTreeSet<String> = std::iter::from_fn(|| bench.asked.try_recv().ok()).collect();
+    assert!(asked.contains("also takes") && asked.contains("takes too"), "{asked:?}");
+}

@@ -27,20 +27,22 @@ impl Cluster {
         let Some(candidates) = &job.candidates else { return };
         // The splits of a round of a coordinated job must stay together.
         let Some(layout) = job.running_layout().filter(|layout| !layout.coordinated) else { return };
-        new_workers.retain(|worker| candidates.has_room_on(*worker));
+        new_workers.retain(|worker| candidates.room_on(*worker) > 0);
         if new_workers.is_empty() {
             return;
         }
         self.examined_items += job.leases.len() as u64;
         let waiting = self.waiting_splits(job, layout, candidates);
-        for (holder, splits) in choose_moves(waiting, &new_workers, candidates) {
+        let is_urgent = |split| self.is_urgent(job, split);
+        for (holder, splits) in choose_moves(waiting, &new_workers, candidates, is_urgent) {
             self.revoke(id, holder, splits, ready);
         }
         self.update_candidates(id);
     }
 
-    /// Returns the splits that have not begun: a worker computes its splits in order, and its first splits with one row for
-    /// each core have begun.
+    /// Returns the splits that may move: all uncomputed splits except the first splits of each holder, with one row for each
+    /// core. A worker advances the streams of a job together, so a split of another stream may have begun. Its new holder
+    /// starts at the first undelivered row.
     fn waiting_splits(
         &self,
         job: &TrackedJob,
@@ -74,6 +76,7 @@ fn choose_moves(
     waiting: BTreeMap<SplitRef, WaitingSplit>,
     new_workers: &[WorkerId],
     candidates: &CandidateQueue,
+    is_urgent: impl Fn(SplitRef) -> bool,
 ) -> BTreeMap<WorkerId, Vec<SplitRef>> {
     let finish_time = |worker: WorkerId, splits: u32| candidates.finish_time(worker, splits);
     let mut moves: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
@@ -83,7 +86,8 @@ fn choose_moves(
     for (split, WaitingSplit { holder, position }) in waiting {
         let moved = moves.get(&holder).map_or(0, Vec::len) as u32;
         let Some((earliest, worker, splits)) = next.first().copied() else { break };
-        if finish_time(holder, position - moved).is_none_or(|time| time <= earliest) {
+        let has_no_room = splits > candidates.room_on(worker) && !is_urgent(split);
+        if has_no_room || finish_time(holder, position - moved).is_none_or(|time| time <= earliest) {
             continue;
         }
         moves.entry(holder).or_default().push(split);

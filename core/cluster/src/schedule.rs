@@ -219,7 +219,7 @@ impl Cluster {
     /// the stream, and also if all earlier splits have been ready for a while, because their rows do not fill a batch. A
     /// worker with full memory computes only splits that a consumer waits for. A split that such a worker has held for a
     /// while therefore counts as ready: the consumer has received its rows from another worker.
-    fn is_urgent(&self, job: &TrackedJob, split: SplitRef) -> bool {
+    pub(crate) fn is_urgent(&self, job: &TrackedJob, split: SplitRef) -> bool {
         if job.open_splits.get(split).is_some() {
             return true;
         }

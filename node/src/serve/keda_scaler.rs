@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// Time for which the number of live workers must not have grown before a new leader knows the size of a pool. All live
 /// workers report within a few seconds, and pods that started together become live shortly after each other.
 const QUIET_TIME: Duration = Duration::from_secs(10);
-/// Time after which requested pods that are not live no longer count. It includes the start of a node that a cluster
-/// autoscaler adds.
+/// Time after which requested pods that are not live no longer count, unless the leader requests them again. It includes
+/// the start of a node that a cluster autoscaler adds.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time without a plan after which another coordinator has led. The leader plans every second.
 const MAX_PLAN_INTERVAL: Duration = Duration::from_secs(3);

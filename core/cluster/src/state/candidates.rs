@@ -104,9 +104,10 @@ impl CandidateQueue {
         self.candidates.contains_key(&worker)
     }
 
-    /// Whether a candidate can accept a split that is not urgent.
-    pub(crate) fn has_room_on(&self, worker: WorkerId) -> bool {
-        self.candidates.get(&worker).is_some_and(|candidate| self.with_room.contains(&candidate.order))
+    /// Returns the number of further splits that are not urgent and that a candidate can accept.
+    pub(crate) fn room_on(&self, worker: WorkerId) -> u32 {
+        let accepting = self.candidates.get(&worker).filter(|candidate| !candidate.load.memory_full);
+        accepting.map_or(0, |candidate| candidate.load.ahead.saturating_sub(candidate.load.uncomputed))
     }
 
     /// Returns the relative time that a candidate needs for this number of splits; `None` for other workers.

@@ -58,6 +58,12 @@ fn a_worker_with_many_cores_has_begun_several_short_splits() {
     let ordered: BTreeSet<SplitRef> = before.into_iter().collect();
     assert!(ordered.iter().take(7).all(|split| !moved.contains(split)), "{moved:?}");
     assert!(!moved.is_empty());
+    assert_eq!(bench.held(2), moved, "no more splits than the new worker accepts");
+    let lost = bench.records.iter().find_map(|record| match record {
+        Record::Revoked { splits, .. } => Some(splits),
+        _ => None,
+    });
+    assert_eq!(lost, Some(&moved), "no split is revoked and granted to the same worker");
 }
 
 #[test]

@@ -217,11 +217,12 @@ impl CoordinatorDirectory {
         if let Some(index) = self.index_of(url) {
             return Some(index);
         }
-        if let Err(error) = connect_coordinator(url, &self.credentials) {
+        let connected = connect_coordinator(url, &self.credentials);
+        let ignored = |error: &ServiceError| {
             tracing::debug!(%url, %error, "ignoring this address of a coordinator");
-            return None;
-        }
-        self.addresses.push(CoordinatorAddress::new(url));
+        };
+        let client = Some(connected.inspect_err(ignored).ok()?);
+        self.addresses.push(CoordinatorAddress { client, ..CoordinatorAddress::new(url) });
         Some(self.addresses.len() - 1)
     }
 }
