@@ -21,13 +21,18 @@ use tempfile::TempDir;
 /// The environment variable of the user's cache directory.
 pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 
-/// Returns the path of the binary under test, which `make build` builds.
-pub fn feedline() -> PathBuf {
+/// Returns the directory with the programs of the build, such as `target/debug`.
+pub(crate) fn build_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
     // Tests are in target/PROFILE/deps, programs in target/PROFILE.
     let folder = test.parent().expect("the test is in a directory");
     let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
-    let binary = folder.join("feedline");
+    folder.to_owned()
+}
+
+/// Returns the path of the binary under test, which `make build` builds.
+pub fn feedline() -> PathBuf {
+    let binary = build_directory().join("feedline");
     assert!(binary.exists(), "{} is missing: run `make build` first", binary.display());
     binary
 }
@@ -77,7 +82,7 @@ impl Call {
     }
 }
 
-/// Runs the binary and waits for its exit. After two minutes it is killed, and the test fails.
+/// Runs the binary and waits for its exit. After five minutes it is killed, and the test fails.
 pub fn call(arguments: &[&str]) -> Call {
     call_in(Path::new("."), cache_home().path(), arguments)
 }
@@ -85,7 +90,7 @@ pub fn call(arguments: &[&str]) -> Call {
 /// Runs the binary in a directory, with `cache` as the user's cache directory.
 fn call_in(directory: &Path, cache: &Path, arguments: &[&str]) -> Call {
     let mut command = Command::new("timeout");
-    command.arg("--signal=KILL").arg("120").arg(feedline()).args(arguments).current_dir(directory);
+    command.arg("--signal=KILL").arg("300").arg(feedline()).args(arguments).current_dir(directory);
     command.env(CACHE_HOME, cache);
     command.output().expect("the binary starts").into()
 }
@@ -150,20 +155,32 @@ impl Scratch {
     }
 }
 
-/// Polls until `poll` returns a value. Panics with `what` after half a minute.
-pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+/// Timeout of a condition. It is long enough for a busy machine.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
+/// Pause between two checks of a condition.
+const POLL_PAUSE: Duration = Duration::from_millis(10);
+/// Pause between two processes that check a condition.
+const CALL_PAUSE: Duration = Duration::from_millis(100);
+
+/// Polls until `poll` returns a value. Panics with `what` after two minutes.
+pub fn wait_for<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_with_pauses(what, POLL_PAUSE, poll)
+}
+
+fn wait_with_pauses<T>(what: &str, pause: Duration, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + CONDITION_TIMEOUT;
     loop {
         if let Some(answer) = poll() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "timeout after half a minute: {what}");
+        assert!(Instant::now() < deadline, "timeout after two minutes: {what}");
+        std::thread::sleep(pause);
     }
 }
 
 /// Waits until the consumers of a coordinator have reported `rows` delivered rows.
 pub fn wait_for_rows(url: &str, rows: u64) {
-    wait_for("a row", || {
+    wait_with_pauses("a row", CALL_PAUSE, || {
         let call = call(&["job", "list", "--coordinator", url, "--json"]);
         let delivered = |job: &Value| job["delivered"]["rows"].as_u64().unwrap_or_default();
         let jobs: Vec<Value> = serde_json::from_str(&call.stdout).unwrap_or_default();

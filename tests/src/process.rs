@@ -1,20 +1,22 @@
 //! Roles as processes: starts them, waits for the line that reports their address, and kills them.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::http::free_ports;
-use crate::{CACHE_HOME, cache_home, call, feedline};
+use crate::{CACHE_HOME, build_directory, cache_home, call, feedline};
 
 /// Timeout for the start of a process. It is long enough for a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A running role, which is killed when this value is dropped.
+/// A running role, which is killed when this value is dropped. Its log is a file, which a failing test names.
 #[derive(Debug)]
 pub struct Role {
     child: Child,
@@ -25,6 +27,7 @@ pub struct Role {
     /// The address of its server for probes, if it has one.
     health: Option<String>,
     cache: TempDir,
+    log: PathBuf,
 }
 
 impl Role {
@@ -32,7 +35,8 @@ impl Role {
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let (mut command, cache) = (Command::new(feedline()), cache_home());
         command.args(arguments).env(CACHE_HOME, cache.path()).envs(environment.iter().copied());
-        command.stdout(Stdio::piped()).stderr(Stdio::inherit()).stdin(Stdio::null());
+        let (log, log_file) = create_log(arguments.first().copied().unwrap_or("feedline"));
+        command.stdout(Stdio::piped()).stderr(log_file).stdin(Stdio::null());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = child.stdout.take().expect("piped above");
         let [has_http, has_health] = ["--http", "--health"].map(|flag| arguments.contains(&flag));
@@ -47,15 +51,17 @@ impl Role {
             let _ = sender.send(said);
             let _ = reader.read_to_end(&mut Vec::new());
         });
-        let said = said.recv_timeout(START_TIMEOUT).expect("the role listens before the timeout");
+        let said = said.recv_timeout(START_TIMEOUT);
+        let said = said.unwrap_or_else(|_| panic!("the role does not listen; its log is {}", log.display()));
         let place =
             |what: &str| said.lines().find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()));
         let (address, http, health) = (place(" listening on "), place(" http on "), place(" health on "));
         let is_complete = http.is_some() == has_http && health.is_some() == has_health;
         let (Some(address), true) = (address, is_complete) else {
-            panic!("`feedline {}` said: {said:?}", arguments.join(" "));
+            let stderr = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("`feedline {}` said: {said:?}\n{stderr}", arguments.join(" "));
         };
-        Self { child, address, http, health, cache }
+        Self { child, address, http, health, cache, log }
     }
 
     /// Returns the address of its HTTP server, such as `127.0.0.1:4711`.
@@ -105,7 +111,23 @@ impl Role {
 impl Drop for Role {
     fn drop(&mut self) {
         self.kill();
+        if std::thread::panicking() {
+            eprintln!("the log of process {} is {}", self.id(), self.log.display());
+        }
     }
+}
+
+/// Creates the log file of a role in `target/role-logs`. The names of the test and the role are part of its name.
+fn create_log(role: &str) -> (PathBuf, File) {
+    static ROLES: AtomicUsize = AtomicUsize::new(0);
+    let folder = build_directory().join("../role-logs");
+    std::fs::create_dir_all(&folder).expect("the directory of the build is writable");
+    let test = std::thread::current().name().unwrap_or("test").replace("::", ".");
+    let name =
+        format!("{test}-{}-{}-{role}.log", std::process::id(), ROLES.fetch_add(1, Ordering::Relaxed));
+    let path = folder.canonicalize().unwrap_or(folder).join(name);
+    let file = File::create(&path).expect("the directory of the build is writable");
+    (path, file)
 }
 
 /// Sends a signal to a process.

@@ -34,9 +34,9 @@ struct State {
 }
 
 impl Running {
-    /// Starts a call of the binary, which is killed after two minutes.
+    /// Starts a call of the binary, which is killed after five minutes.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_for(arguments, Duration::from_secs(120))
+        Self::start_for(arguments, Duration::from_secs(300))
     }
 
     /// Starts a call of the binary, which is killed after this time.

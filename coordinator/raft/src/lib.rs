@@ -15,9 +15,7 @@ mod storage;
 
 pub use effects::{Effects, MemberView, MembershipChange, Role, ServingChange};
 pub use members::{MemberId, Members, removed_member};
-#[cfg(feature = "fault-injection")]
-pub use node::InjectedFault;
-pub use node::{MonotonicTime, RaftNode, RaftSettings};
+pub use node::{InjectedFault, MonotonicTime, RaftNode, RaftSettings};
 pub use persisted::{LogWrite, PersistedState};
 pub use raft::eraftpb::Message;
 

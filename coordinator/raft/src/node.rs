@@ -28,9 +28,7 @@ use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use slog::{Discard, Logger, o};
 
 use self::leader::LeaderState;
-#[cfg(feature = "fault-injection")]
-pub use self::settings::InjectedFault;
-pub use self::settings::{MonotonicTime, RaftSettings};
+pub use self::settings::{InjectedFault, MonotonicTime, RaftSettings};
 use self::write_queue::{PendingWrite, WriteQueue};
 use crate::effects::{Effects, Role, ServingChange};
 use crate::entry::EntryPayload;
@@ -79,8 +77,7 @@ pub struct RaftNode {
     snapshot_bytes: u64,
     now: MonotonicTime,
     effects: Effects,
-    /// Applied records, which the simulation compares between members.
-    #[cfg(feature = "fault-injection")]
+    /// Applied records, if the settings ask for them. The simulation compares them between members.
     just_applied: Vec<(u64, Vec<feedline_cluster::records::Record>)>,
 }
 
@@ -142,7 +139,6 @@ impl RaftNode {
             snapshot_bytes,
             now: MonotonicTime::default(),
             effects: Effects::default(),
-            #[cfg(feature = "fault-injection")]
             just_applied: Vec::new(),
         };
         if member.is_alone() {
@@ -195,8 +191,8 @@ impl RaftNode {
         self.leading.as_mut().and_then(|leading| leading.cluster.as_mut())
     }
 
-    /// Returns the records of the entries that were applied since the last call.
-    #[cfg(feature = "fault-injection")]
+    /// Returns the records of the entries that were applied since the last call, with the index of each entry. The list is
+    /// empty without [`RaftSettings::collect_applied`].
     pub fn take_applied(&mut self) -> Vec<(u64, Vec<feedline_cluster::records::Record>)> {
         std::mem::take(&mut self.just_applied)
     }
@@ -366,8 +362,9 @@ impl RaftNode {
                     None => EntryPayload::from_bytes(&entry.data)?,
                 };
                 self.applied.apply(&payload);
-                #[cfg(feature = "fault-injection")]
-                if let EntryPayload::Records(records) = &payload {
+                if let EntryPayload::Records(records) = &payload
+                    && self.settings.collect_applied
+                {
                     self.just_applied.push((entry.index, records.clone()));
                 }
                 if matches!(payload, EntryPayload::Lead { .. }) {

@@ -69,7 +69,7 @@ mod tests {
         let paths = [
             "core/data/src/pipeline.rs",
             "core/data/src/pipeline/tests.rs",
-            "tests/tests/formats.rs",
+            "tests/tests/processes/formats.rs",
             "client/python/tests/test_a.py",
             "docs/pipelines.md",
             "CHANGELOG.md",

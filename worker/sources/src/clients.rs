@@ -16,7 +16,7 @@ use object_store::{ClientOptions, ObjectStore};
 use crate::access::StoreOptions;
 use crate::bounded_store::BoundedStore;
 use crate::guard::RequestGuard;
-use crate::http_client::GuardedConnector;
+use crate::http_client::{CredentialsConnector, GuardedConnector};
 use crate::retry::{REQUEST_TIMEOUT, client_retries};
 use crate::throttling::StoreKind;
 
@@ -68,7 +68,8 @@ macro_rules! guarded_client {
             let retries = client_retries(retry_budget);
             let builder = <$builder>::new().with_client_options(client_options()).with_retry(retries);
             let builder = apply(options, builder, <$builder>::with_config, <$key>::from_str).with_url(root);
-            let credentials = Arc::clone(builder.clone().build()?.credentials());
+            let unguarded = builder.clone().with_http_connector(CredentialsConnector).build()?;
+            let credentials = Arc::clone(unguarded.credentials());
             let connector = GuardedConnector { guard: RequestGuard::for_stores(reads), store: $store };
             let guarded = builder.with_credentials(credentials).with_http_connector(connector);
             let client = Arc::new(guarded.build()?);

@@ -1,7 +1,7 @@
 //! The HTTP client of object stores, which supports the client options of `object_store` and checks each request with a guard.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,10 +23,23 @@ pub(crate) struct GuardedConnector {
 
 impl HttpConnector for GuardedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = build_client(options, &self.guard)
-            .map_err(|reason| object_store::Error::Generic { store: "http client", source: reason.into() })?;
+        let client = build_client(options, Some(&self.guard)).map_err(client_error)?;
         Ok(HttpClient::new(GuardedClient { client, guard: self.guard.clone(), store: self.store }))
     }
+}
+
+/// Creates clients without a guard, which fetch credentials and may read from the machine's metadata service.
+#[derive(Debug)]
+pub(crate) struct CredentialsConnector;
+
+impl HttpConnector for CredentialsConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(build_client(options, None).map_err(client_error)?))
+    }
+}
+
+fn client_error(reason: String) -> object_store::Error {
+    object_store::Error::Generic { store: "http client", source: reason.into() }
 }
 
 /// An HTTP client that checks and counts each request.
@@ -56,33 +69,52 @@ fn permanent_error(error: GuardError) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
 }
 
-/// Builds a client with a guard. The options have the same effect as in `object_store`.
-fn build_client(options: &ClientOptions, guard: &RequestGuard) -> Result<reqwest::Client, String> {
+/// The certificates of the system's authorities. Without any, the first connection with TLS fails.
+static SYSTEM_AUTHORITIES: LazyLock<Vec<reqwest::Certificate>> = LazyLock::new(|| {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "cannot load a system CA certificate");
+    }
+    found.certs.iter().filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok()).collect()
+});
+
+/// Builds a client. The options have the same effect as in `object_store`.
+fn build_client(options: &ClientOptions, guard: Option<&RequestGuard>) -> Result<reqwest::Client, String> {
     use ClientConfigKey as Key;
+    // reqwest uses the provider of the process. If the process has one already, that is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let text = |key: Key| options.get_config_value(&key);
+    let authorities =
+        if parse_bool(text(Key::NoSystemCertificates))? { &[][..] } else { &SYSTEM_AUTHORITIES[..] };
     let mut builder = reqwest::ClientBuilder::new()
         .user_agent(
             text(Key::UserAgent)
                 .unwrap_or_else(|| concat!("feedline/", env!("CARGO_PKG_VERSION")).to_owned()),
         )
-        .redirect(guard.redirect_policy())
-        .dns_resolver(Arc::new(GuardedResolver(guard.clone())))
+        .tls_certs_only(authorities.iter().cloned())
         .https_only(!parse_bool(text(Key::AllowHttp))?)
         // Compression would change the length of an object.
         .no_gzip()
         .no_brotli()
         .no_zstd()
         .no_deflate();
+    if let Some(guard) = guard {
+        let resolver = Arc::new(GuardedResolver(guard.clone()));
+        builder = builder.redirect(guard.redirect_policy()).dns_resolver(resolver);
+    }
     if let Some(proxy) = text(Key::ProxyUrl) {
         let excluded = text(Key::ProxyExcludes).and_then(|hosts| reqwest::NoProxy::from_string(&hosts));
         builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(setup_error)?.no_proxy(excluded));
         if let Some(certificate) = text(Key::ProxyCaCertificate) {
             let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).map_err(setup_error)?;
-            builder = builder.add_root_certificate(certificate);
+            builder = builder.tls_certs_merge([certificate]);
         }
     }
     if let Some(time) = parse_duration(text(Key::Timeout))? {
         builder = builder.timeout(time);
+    }
+    if let Some(time) = parse_duration(text(Key::ReadTimeout))? {
+        builder = builder.read_timeout(time);
     }
     if let Some(time) = parse_duration(text(Key::ConnectTimeout))? {
         builder = builder.connect_timeout(time);
@@ -198,16 +230,17 @@ mod tests {
             (Key::PoolMaxIdlePerHost, "4"),
             (Key::ProxyUrl, "http://proxy.example.org:3128"),
             (Key::ProxyExcludes, "localhost"),
+            (Key::ReadTimeout, "30s"),
             (Key::Timeout, "2m"),
             (Key::UserAgent, "tests"),
         ];
         let guard = RequestGuard::for_stores(&feedline_data::read_policy::ReadPolicy::default());
         let all =
             options.into_iter().fold(ClientOptions::new(), |all, (key, value)| all.with_config(key, value));
-        assert!(build_client(&all, &guard).is_ok());
+        assert!(build_client(&all, Some(&guard)).is_ok());
         let wrong = ClientOptions::new().with_config(Key::Timeout, "soon");
         assert_eq!(
-            build_client(&wrong, &guard).unwrap_err(),
+            build_client(&wrong, Some(&guard)).unwrap_err(),
             "invalid duration `soon`: expected a number with a unit, such as 30s"
         );
     }

@@ -17,16 +17,17 @@ pub struct RaftSettings {
     pub replace_after_ms: Millis,
     /// Number of entries before a snapshot that stay in memory for slow followers.
     pub kept_entries: u64,
-    /// An injected fault.
-    #[cfg(feature = "fault-injection")]
+    /// A fault that a simulation injects. Coordinators have none.
     pub fault: Option<InjectedFault>,
+    /// Whether the member keeps applied records for `RaftNode::take_applied`, which the caller must then call. Only
+    /// simulations set it.
+    pub collect_applied: bool,
     /// Size of the entries in bytes above which the log is compacted, provided that the entries are also four times as large
     /// as the last snapshot.
     pub compact_bytes: u64,
 }
 
 /// An injected fault, which the simulation must detect.
-#[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Granted leases are not written to the log.
@@ -53,8 +54,8 @@ impl Default for RaftSettings {
             replace_after_ms: 10_000,
             compact_bytes: 8 << 20,
             kept_entries: 4096,
-            #[cfg(feature = "fault-injection")]
             fault: None,
+            collect_applied: false,
         }
     }
 }

@@ -123,6 +123,7 @@ impl Coordinators {
             kept_entries: machines.kept_entries,
             replace_after_ms: REPLACE_AFTER_MS,
             fault: fault.of_replica(),
+            collect_applied: true,
             ..replica::RaftSettings::default()
         };
         let incarnation = u64::from(machines.moves);

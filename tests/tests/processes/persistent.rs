@@ -56,7 +56,7 @@ fn a_coordinator_recovers_from_the_log_of_the_earlier_release() {
         keys.map(|key| json!({ key: job[key] })).map(|field| field.to_string()).join("\n")
     };
     let all: Vec<String> = jobs.iter().map(durable).collect();
-    expect_file!["golden/ef04d0d/jobs.txt"].assert_eq(&(all.join("\n\n") + "\n"));
+    expect_file!["../golden/ef04d0d/jobs.txt"].assert_eq(&(all.join("\n\n") + "\n"));
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn case(name: impl Into<String>, pipeline: impl Into<String>, arguments: Flags) 
     Case { name: name.into(), pipeline: pipeline.into(), arguments, resumed: None, python: None }
 }
 
-/// Returns the runs on the data that [`crate::inputs::generate`] generates.
+/// Returns the runs on the data that [`super::inputs::generate`] generates.
 pub(crate) fn generated() -> Vec<Case> {
     let mut cases = formats();
     cases.extend(orders());
@@ -308,7 +308,7 @@ fn resumed() -> Vec<Case> {
     cases
 }
 
-/// Runs with functions of the module that [`crate::inputs::write_functions`] writes.
+/// Runs with functions of the module that [`super::inputs::write_functions`] writes.
 pub(crate) fn functions(python: &str) -> Vec<Case> {
     let function = |operator: &str, name: &str, more: &str| {
         format!("{operator}: {{ function: \"golden_functions:{name}\", path: [\".\"]{more} }}")

@@ -1,8 +1,6 @@
 //! A cluster with certificates, tokens and tickets serves clients that have them, and discloses nothing to others.
 
-#[path = "access/listeners.rs"]
 mod listeners;
-#[path = "access/tokens.rs"]
 mod tokens;
 
 use std::path::Path;

@@ -1,14 +1,11 @@
 //! Golden files: runs deliver the same data as commit ef04d0d. Rows, their order, the batches of every virtual
 //! consumer, skipped rows and positions are compared, through the binary alone.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p feedline-tests --test golden` writes the files anew. They change only where a change of
+//! `UPDATE_EXPECT=1 cargo test -p feedline-tests --test processes golden` writes the files anew. They change only where a change of
 //! results is intended.
 
-#[path = "golden/cases.rs"]
 mod cases;
-#[path = "golden/inputs.rs"]
 mod inputs;
-#[path = "golden/outcome.rs"]
 mod outcome;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use expect_test::{ExpectFile, expect_file};
 use feedline_tests::{Scratch, data};
 
-use crate::cases::Case;
-use crate::outcome::run_case;
+use self::cases::Case;
+use self::outcome::run_case;
 
 /// Runs the cases on all cores and compares their lines with the golden file.
 fn check(scratch: &Scratch, cases: &[Case], golden: &ExpectFile) {
@@ -42,7 +39,7 @@ fn check(scratch: &Scratch, cases: &[Case], golden: &ExpectFile) {
 fn runs_on_generated_data_deliver_the_golden_rows() {
     let scratch = Scratch::new();
     inputs::generate(&scratch);
-    check(&scratch, &cases::generated(), &expect_file!["golden/ef04d0d/runs.txt"]);
+    check(&scratch, &cases::generated(), &expect_file!["../golden/ef04d0d/runs.txt"]);
 }
 
 #[test]
@@ -52,7 +49,7 @@ fn runs_with_python_functions_deliver_the_golden_rows() {
     inputs::generate_tables(&scratch);
     inputs::write_functions(&scratch);
     let python = python.to_str().expect("the path is text");
-    check(&scratch, &cases::functions(python), &expect_file!["golden/ef04d0d/functions.txt"]);
+    check(&scratch, &cases::functions(python), &expect_file!["../golden/ef04d0d/functions.txt"]);
 }
 
 #[test]
@@ -60,7 +57,7 @@ fn runs_on_photographs_deliver_the_golden_rows() {
     let Some(photographs) = data::photographs("golden rows of photographs") else { return };
     let scratch = Scratch::new();
     let url = photographs.to_str().expect("the path is text");
-    check(&scratch, &cases::photographs(url), &expect_file!["golden/ef04d0d/photographs.txt"]);
+    check(&scratch, &cases::photographs(url), &expect_file!["../golden/ef04d0d/photographs.txt"]);
 }
 
 #[test]
@@ -69,5 +66,5 @@ fn runs_on_sentences_deliver_the_golden_rows() {
     let scratch = Scratch::new();
     inputs::write_tokenizer(&scratch);
     let url = sentences.to_str().expect("the path is text");
-    check(&scratch, &cases::sentences(url), &expect_file!["golden/ef04d0d/sentences.txt"]);
+    check(&scratch, &cases::sentences(url), &expect_file!["../golden/ef04d0d/sentences.txt"]);
 }

@@ -3,7 +3,7 @@
 use feedline_tests::{Scratch, assert_clean};
 use serde_json::{Value, json};
 
-use crate::cases::Case;
+use super::cases::Case;
 
 /// Runs a case and returns its lines: one for a whole run; two for a run that stops at a limit and is resumed.
 pub(crate) fn run_case(scratch: &Scratch, case: &Case) -> Vec<String> {

@@ -1,10 +1,7 @@
 //! Isolation of tenants: every kind of caller calls every method of every role.
 
-#[path = "isolation/calls.rs"]
 mod calls;
-#[path = "isolation/raw.rs"]
 mod raw;
-#[path = "isolation/scene.rs"]
 mod scene;
 
 use std::collections::BTreeSet;

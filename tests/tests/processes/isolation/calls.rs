@@ -14,10 +14,10 @@ use tonic::client::Grpc;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::Gets::{self, Denied, Nothing, Unknown, Yes};
-use crate::raw::{Raw, field};
-use crate::scene::{Scene, consumer_report, leaving_worker};
-use crate::{MARK, NOWHERE, PATIENCE, Who};
+use super::Gets::{self, Denied, Nothing, Unknown, Yes};
+use super::raw::{Raw, field};
+use super::scene::{Scene, consumer_report, leaving_worker};
+use super::{MARK, NOWHERE, PATIENCE, Who};
 
 /// What a caller heard.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use feedline_proto::{CoordinatorService, grpc};
 use feedline_tests::Scratch;
 use feedline_tests::process::Role;
 
-use crate::{MARK, NOWHERE, PATIENCE, Who};
+use super::{MARK, NOWHERE, PATIENCE, Who};
 
 /// A coordinator and a worker that ask who comes, and a job of each of two tenants. Without TLS, which is tested elsewhere, and
 /// which would hide what is asked behind it.

@@ -1,0 +1,36 @@
+//! Tests of the binary: roles as processes, and single calls. One binary, so that its tests run beside each other.
+
+mod access;
+mod addresses;
+mod autoscale;
+mod bad_input;
+mod balancer;
+mod behaviour;
+mod cache;
+mod chaos;
+mod coordinated;
+mod coordinators;
+mod elastic;
+mod explain;
+mod faults;
+mod flight;
+mod formats;
+mod functions;
+mod golden;
+mod isolation;
+mod keda;
+mod memory;
+mod metrics;
+mod mix;
+mod persistent;
+mod pools;
+mod probes;
+mod restart;
+mod s3;
+mod store_access;
+mod tenants;
+mod text;
+mod trace;
+mod transport;
+mod upgrade;
+mod views;
