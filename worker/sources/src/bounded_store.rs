@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::{DELIMITER, Path};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    CopyOptions, Error, Extensions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio::time::timeout;
@@ -179,7 +179,8 @@ impl ObjectStore for BoundedStore {
                 return Err(too_many_objects());
             }
         }
-        Ok(ListResult { common_prefixes: common_prefixes.into_iter().collect(), objects })
+        let common_prefixes = common_prefixes.into_iter().collect();
+        Ok(ListResult { common_prefixes, objects, extensions: Extensions::default() })
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

@@ -129,8 +129,9 @@ fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Res
             "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is corrupted"
         ));
     }
-    let has_pages =
-        metadata.offset_index().and_then(|index| index.get(group)).is_some_and(|group| !group.is_empty());
+    let pages = metadata.page_index_for_row_group(group);
+    let has_pages = row_group.num_columns() > 0
+        && (0..row_group.num_columns()).all(|column| pages.offset_index(column).is_some());
     let rows_per_block = if bytes <= MAX_WHOLE_GROUP_BYTES {
         rows.max(1)
     } else if has_pages {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
-use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::convert::try_fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
 use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer, root_as_message};
 use bytes::Bytes;
@@ -122,7 +122,7 @@ impl ArrowFooter {
         let dictionaries: Result<Vec<MessageLocation>, String> =
             footer.dictionaries().iter().flatten().map(location).collect();
         let this = Self {
-            schema: Arc::new(fb_to_schema(schema)),
+            schema: Arc::new(try_fb_to_schema(schema).map_err(|error| error.to_string())?),
             batches: batches?,
             version: footer.version(),
             dictionaries: Vec::new(),

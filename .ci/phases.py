@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Runs the phases of `make test` and of continuous integration, and reports their times and failures.
+
+    phases.py run NAME COMMAND...    runs a command, with its output in target/phases/NAME.log too
+    phases.py quiet NAME COMMAND...  the same, and prints the output only after a failure: for a phase beside others
+    phases.py clear                  forgets all phases
+    phases.py report                 prints the table of the phases, and why phases failed
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "target/phases"
+# Together with the table, the report fits into the last 40 lines of a log.
+REPORT_LINES = 40
+LINES_OF_A_FAILURE = 6
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["run" | "quiet" as mode, name, *command] if command:
+            sys.exit(run(name, command, is_quiet=mode == "quiet"))
+        case ["clear"]:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+        case ["report"]:
+            print("\n".join(report(load_phases())))
+        case _:
+            sys.exit(__doc__)
+
+
+def run(name: str, command: list[str], *, is_quiet: bool) -> int:
+    """Returns the exit status of the command. A signal to this process also ends the command."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    begin = time.time()
+    with log_file(name).open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for number in [signal.SIGINT, signal.SIGTERM]:
+            signal.signal(number, lambda received, _: process.send_signal(received))
+        for line in process.stdout:
+            log.write(line)
+            log.flush()
+            if not is_quiet:
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+    status = process.wait()
+    status = status if status >= 0 else 128 - status
+    if is_quiet and status != 0:
+        sys.stdout.write(log_file(name).read_text(errors="replace"))
+    phase = {"name": name, "begin": begin, "seconds": time.time() - begin, "status": status}
+    (FOLDER / f"{file_name(name)}.json").write_text(json.dumps(phase))
+    return status
+
+
+def load_phases() -> list[dict]:
+    phases = [json.loads(file.read_text()) for file in FOLDER.glob("*.json")]
+    return sorted(phases, key=lambda phase: phase["begin"])
+
+
+def report(phases: list[dict]) -> list[str]:
+    """Returns the table, and below it the failures of each failed phase."""
+    if not phases:
+        return ["no phase has ended"]
+    start = phases[0]["begin"]
+    table = ["phase                      start   seconds"]
+    for phase in phases:
+        failed = "" if phase["status"] == 0 else f"  failed with {phase['status']}"
+        table.append(f"{phase['name']:24} {phase['begin'] - start:7.0f} {phase['seconds']:9.0f}{failed}")
+    end = max(phase["begin"] + phase["seconds"] for phase in phases)
+    table.append(f"{'total':24} {0:7} {end - start:9.0f}")
+    failed = [phase for phase in phases if phase["status"] != 0]
+    rest = REPORT_LINES - len(table)
+    lines = []
+    for phase in failed:
+        log = log_file(phase["name"])
+        lines.append(f"{phase['name']} failed; its output is {log}")
+        lines += failures(log.read_text(errors="replace").splitlines(), rest // len(failed) - 1)
+    return table + lines
+
+
+def failures(log: list[str], most: int) -> list[str]:
+    """Returns at most this number of lines that say what failed: tests, else errors of the compiler, else the end of the log."""
+    found = rust_failures(log) or pytest_failures(log) or compiler_errors(log)
+    if not found:
+        return log[-most:]
+    if len(found) > most:
+        found = [*found[: most - 1], f"... {len(found) - most + 1} more lines"]
+    return found
+
+
+def rust_failures(log: list[str]) -> list[str]:
+    """Returns the name of each failed test of libtest, and the first lines of its output."""
+    found, rest = [], 0
+    for line in log:
+        if re.fullmatch(r"---- .* stdout ----", line):
+            found.append(line)
+            rest = LINES_OF_A_FAILURE
+        elif line == "failures:":
+            rest = 0
+        elif rest and line.strip():
+            found.append("  " + line)
+            rest -= 1
+    return found
+
+
+def pytest_failures(log: list[str]) -> list[str]:
+    return [line for line in log if re.match(r"(FAILED|ERROR) \S+", line)]
+
+
+def compiler_errors(log: list[str]) -> list[str]:
+    found = []
+    for number, line in enumerate(log):
+        if re.match(r"error(\[\w+\])?: ", line):
+            found += log[number : number + 2]
+    return found
+
+
+def log_file(name: str) -> Path:
+    return FOLDER / f"{file_name(name)}.log"
+
+
+def file_name(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    main()
