@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::bounded_store::MAX_OBJECTS;
 use crate::error::SourceError;
 use crate::location::Location;
-use crate::object::{head, version_of};
+use crate::object::{head, shard_of};
 use crate::stores::ScopedStores;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
@@ -262,15 +262,6 @@ fn is_data(meta: &ObjectMeta, prefix: &Path) -> bool {
     let hidden = parts.into_iter().any(|part| part.as_ref().starts_with('.'));
     let name = meta.location.filename().unwrap_or_default();
     !hidden && !matches!(name, "" | "_SUCCESS" | "_metadata" | "_common_metadata")
-}
-
-fn shard_of(location: &Location, meta: &ObjectMeta) -> ShardRef {
-    ShardRef {
-        url: location.url_of(&meta.location),
-        size_bytes: meta.size,
-        version: version_of(meta),
-        part: 0,
-    }
 }
 
 #[cfg(test)]

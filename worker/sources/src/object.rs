@@ -228,7 +228,17 @@ pub(crate) async fn head(
     given: &str,
 ) -> Result<ShardRef, SourceError> {
     let meta = store.head(&location.key()?).await.map_err(|error| SourceError::from_store(given, error))?;
-    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
+    Ok(ShardRef { url: location.url(), ..shard_of(location, &meta) })
+}
+
+/// Describes a listed object as a shard.
+pub(crate) fn shard_of(location: &Location, meta: &ObjectMeta) -> ShardRef {
+    let mut version = version_of(meta);
+    if location.is_local() {
+        // The store quotes the version of `local::file_version`, which indexes contain without quotes.
+        version = version.trim_matches('"').to_owned();
+    }
+    ShardRef { url: location.url_of(&meta.location), size_bytes: meta.size, version, part: 0 }
 }
 
 /// The version of an object: its entity tag, or its modification time if it has no entity tag.
