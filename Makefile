@@ -43,6 +43,7 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
 	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
 	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir deploy deploy
+	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir tests/preparation tests/preparation
 
 CHART_TOOLS := target/chart-tools
 
@@ -75,7 +76,7 @@ dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data
 CLUSTER := target/cluster-python
 CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m pytest -q -p no:cacheprovider --durations=10 -rs --rootdir tests/cluster tests/cluster
 
-cluster-tools: ## Build the programs of a Kubernetes cluster with Go, in target/cluster-tools: WITH="keda prometheus"
+cluster-tools: ## Build the programs of a Kubernetes cluster with Go, once for each user: WITH="keda prometheus"
 	@python3 -B tests/cluster/tools.py base crds $(WITH)
 
 # All tests need the programs of KEDA and of Prometheus. The long tests wait for most of their time, so they run beside the
