@@ -1,12 +1,14 @@
 """Missing tools are reported before a build, and links lead to the programs in the cache."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import tools
+from harness.control_plane import COREFILE
 from preparation.cache import COMPLETE
 
 TOOLS = Path(__file__).with_name("tools.py")
@@ -91,3 +93,8 @@ def test_programs_of_a_module_are_built_at_once(tmp_path, monkeypatch):
         ["-o", f"{tmp_path}/", f"{tools.KEDA}/cmd/operator", f"{tools.KEDA}/cmd/adapter"]
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"keda-operator", "keda-adapter"}
+
+
+def test_coredns_has_the_plugins_of_the_corefile():
+    plugins = re.findall(r"coredns/plugin/(\w+)", (tools.MODULES / "coredns/main.go").read_text())
+    assert plugins == sorted(re.findall(r"^    (\w+)", COREFILE, re.M))

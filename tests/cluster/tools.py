@@ -56,7 +56,7 @@ class Program:
 
     name: str
     module: str  # the directory in `modules`
-    package: str
+    package: str  # "." is the main.go in the directory
     requirement: str  # the required module, which determines the version
     version: str = ""
     tags: str = ""
@@ -91,7 +91,7 @@ FAMILIES = {
             Program(name, "containerd", f"{CONTAINERD}/cmd/{name}", CONTAINERD)
             for name in ["containerd", "containerd-shim-runc-v2", "ctr"]
         ),
-        Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
+        Program("coredns", "coredns", ".", "github.com/coredns/coredns"),
     ],
     "keda": [
         Program("keda-operator", "keda", f"{KEDA}/cmd/operator", KEDA, f"{KEDA}/version.Version"),
