@@ -252,7 +252,6 @@ setup: ## Install the tools for building and testing
 		exit 1; \
 	fi
 
-# Reinstalls only if the requirements changed.
 python:
 	@$(call environment,$(VENV),tests/requirements.txt,,the comparisons with Pillow and tokenizers are skipped)
 
@@ -260,18 +259,9 @@ python:
 frameworks:
 	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
 
-# Creates the virtual environment $(1) with the requirements $(2) and the pip option $(3). $(4) is the warning if this fails.
+# Links the virtual environment $(1) with the requirements $(2) and the pip option $(3). The cache of the user keeps it, and
+# it is installed again only if the requirements, the option or Python changed. $(4) is the warning if this fails.
 define environment
 	python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv; \
-	if ! cmp -s $(2) $(1)/requirements.txt; then \
-		echo "preparing $(1)"; \
-		rm -rf $(1); \
-		python3 -m venv $(1); \
-		if $(1)/bin/pip install --quiet --disable-pip-version-check $(3) -r $(2); then \
-			cp $(2) $(1)/requirements.txt; \
-		else \
-			rm -rf $(1); \
-			echo "cannot install the packages of $(2): $(4)" >&2; \
-		fi; \
-	fi
+	python3 -B tests/preparation/environment.py $(1) $(2) $(3) || echo "cannot install the packages of $(2): $(4)" >&2
 endef
