@@ -5,12 +5,15 @@ import functools
 import json
 import os
 import time
+from pathlib import Path
 
 from harness.programs import REPOSITORY
 from nodes import images
 
 # The lines of each test, by the id of the test.
 LINES: dict[str, list[str]] = {}
+# The files with the logs of failed tests, by the id of the test.
+REPORTS: dict[str, Path] = {}
 FILE = REPOSITORY / "target/cluster-results.json"
 # Only a debug build contains the messages of these checks of Rust's standard library.
 DEBUG_MARK = b"unsafe precondition(s) violated"
