@@ -15,12 +15,15 @@ from pathlib import Path
 from harness import cgroups, health
 from harness.commands import LIMIT_S, CommandFailed, complete, run, until
 from harness.control_plane import ControlPlane
-from harness.images import write_pause
+from harness.images import PAUSE, write_pause
 from harness.node import Node
 from harness.programs import REPOSITORY, TOOLS, search_path
 
 STATE = REPOSITORY / "target/clusters"
 CGROUP = "feedline-test"
+# Programs that reach the API server again only minutes after an outage, because they wait longer after each attempt. In
+# a cluster with leader election, the first two end during an outage and are started again.
+SLOW_CLIENTS = ["controllers", "scheduler", "dns", "proxy"]
 
 STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -28,6 +31,22 @@ STORAGE_CLASS = {
     "metadata": {"name": "local", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
     "provisioner": "kubernetes.io/no-provisioner",
     "volumeBindingMode": "WaitForFirstConsumer",
+}
+# One pod on each node, which needs the controllers, the scheduler and the kubelet.
+PROBE = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "probe"}},
+        "template": {
+            "metadata": {"labels": {"app": "probe"}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "pause", "image": PAUSE, "imagePullPolicy": "Never"}],
+            },
+        },
+    },
 }
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ["enforce", "warn"]}
 
@@ -51,6 +70,7 @@ class Cluster:
             remove_leftovers()
             self.state.mkdir()
             self._lock = _lock(self.state)
+        self._had_outage = False
         self.control_plane: ControlPlane | None = None
         self.nodes: dict[str, Node] = {}
         try:
@@ -216,10 +236,28 @@ class Cluster:
         self.wait(f"node/{node}", "condition=Ready")
 
     def stop_api_server(self) -> None:
+        self._had_outage = True
         self.control_plane.machine.signal("apiserver")
 
     def start_api_server(self) -> None:
         self.control_plane.start_api_server(self.unreachable_seconds)
+        for machine in [self.control_plane.machine, *(node.machine for node in self.nodes.values())]:
+            for name in SLOW_CLIENTS:
+                if name in machine.processes:
+                    machine.restart(name)
+
+    def until_recovered(self) -> None:
+        """Waits until controllers, the scheduler and all kubelets work again after an outage of the API server.
+
+        A kubelet may notice pods only two minutes later, and a restart of it would disturb its pods.
+        """
+        if not self._had_outage:
+            return
+        self.apply(PROBE)
+        counted = "jsonpath={.status.numberReady}"
+        self.wait("daemonset/probe", f"{counted}={len(self.nodes)}", timeout=2 * LIMIT_S)
+        self.kubectl("delete", "daemonset", "probe", "--cascade=foreground")
+        self._had_outage = False
 
     # The start.
 

@@ -66,5 +66,6 @@ def release(nodes: Cluster, request):
     yield release
     if FAILED in request.node.stash:
         health.write_report(nodes.describe(release.namespace), release.logs())
+    nodes.until_recovered()
     release.remove()
     recycle_volumes(nodes)
