@@ -10,6 +10,8 @@ FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
 DEMO := target/demo
+# The last lines of a failed run name each failed test with its message.
+PYTEST := pytest -q --tb=short -rfE -p no:cacheprovider
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
@@ -41,22 +43,22 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
-	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
-	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir deploy deploy
-	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir tests/preparation tests/preparation
+	PYTHONPATH=$$PWD/target/python $(PYTHON) -m $(PYTEST) $$spread --rootdir client/python client/python/tests
+	@$(PYTHON) -B -m $(PYTEST) --rootdir deploy deploy
+	@$(PYTHON) -B -m $(PYTEST) --rootdir tests/preparation tests/preparation
 
 CHART_TOOLS := target/chart-tools
 
 test-chart: setup ## Render the Helm chart with many values, and check the objects: HELM=helm
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests that render the chart are skipped)
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
-	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
+	$(if $(HELM),HELM=$(HELM) )$$python -B -m $(PYTEST) --rootdir helm helm
 
 test-monitoring: build ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=/a/prometheus:/b/prometheus
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests of alerts with real roles are skipped)
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
-		$$python -B -m pytest -q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring
+		$$python -B -m $(PYTEST) --rootdir tests/monitoring tests/monitoring
 
 chart: setup ## Write the files that are generated from the Helm chart: its README and the plain manifests
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the plain manifests need Helm)
@@ -70,11 +72,11 @@ dashboards: setup ## Write the Grafana dashboards of the Helm chart
 
 dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=/a/prometheus
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the pictures need pytest)
-	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m pytest \
-		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py
+	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m $(PYTEST) \
+		--rootdir tests/monitoring tests/monitoring/test_dashboards.py
 
 CLUSTER := target/cluster-python
-CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m pytest -q -p no:cacheprovider --durations=10 -rs --rootdir tests/cluster tests/cluster
+CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m $(PYTEST) --durations=10 -rsfE --rootdir tests/cluster tests/cluster
 
 cluster-tools: ## Build the programs of a Kubernetes cluster with Go, once for each user: WITH="keda prometheus"
 	@python3 -B tests/cluster/tools.py base crds $(WITH)
@@ -87,8 +89,10 @@ test-cluster: cluster-tools ## Run the tests on a Kubernetes cluster, as root: O
 	@test -x $(CLUSTER)/bin/python || { test -z "$${CI:-}"; exit; }; \
 	$(if $(ONLY),$(CLUSTER_TESTS) -m "$(ONLY)", \
 		$(CLUSTER_TESTS) -m long > target/cluster-long.log 2>&1 & long=$$!; \
-		trap 'kill $$long; exit 130' INT TERM; status=0; $(CLUSTER_TESTS) -m "not long" || status=$$?; \
-		wait $$long || status=$$?; cat target/cluster-long.log; exit $$status)
+		trap 'kill $$long; exit 130' INT TERM; status=0; \
+		$(CLUSTER_TESTS) -m "not long" | tee target/cluster-short.log || status=$$?; \
+		wait $$long || status=$$?; cat target/cluster-long.log; \
+		grep -h "^FAILED \|^ERROR " target/cluster-short.log || true; exit $$status)
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl
