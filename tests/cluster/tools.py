@@ -297,4 +297,7 @@ def go(*arguments: object, directory: Path | None = None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -28,7 +28,9 @@ def record(name: str, **numbers: object) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results = json.loads(FILE.read_text()) if FILE.exists() else {}
         results[name] = {"measured": time.strftime("%Y-%m-%d"), "image": image(), **numbers}
-        FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        partial = FILE.with_suffix(".partial")
+        partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        partial.replace(FILE)
 
 
 @functools.cache
