@@ -1,9 +1,12 @@
 """Missing tools are reported before a build, and links lead to the programs in the cache."""
 
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,6 +96,37 @@ def test_programs_of_a_module_are_built_at_once(tmp_path, monkeypatch):
         ["-o", f"{tmp_path}/", f"{tools.KEDA}/cmd/operator", f"{tools.KEDA}/cmd/adapter"]
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"keda-operator", "keda-adapter"}
+
+
+@pytest.mark.parametrize(("version", "is_taken"), [("v4.3.1", True), ("v4.3.0", False), ("", False)])
+def test_helm_of_the_wheel_is_taken_if_it_has_the_version_of_the_module(tmp_path, monkeypatch, version, is_taken):
+    content = f"#!/bin/sh\necho -n {version}\n" if version else "a program for another machine"
+
+    def download(command: list[str], **options: object) -> subprocess.CompletedProcess:
+        if "download" not in command:
+            return run(command, **options)
+        assert command[-1] == tools.requirement()
+        write_wheel(Path(command[command.index("--dest") + 1]) / "layer.whl", content)
+        return subprocess.CompletedProcess(command, 0)
+
+    run = subprocess.run
+    monkeypatch.setattr(tools.subprocess, "run", download)
+    monkeypatch.setattr(tools, "go", lambda *arguments, directory: "v4.3.1\n")
+    assert tools.download_helm(tmp_path / "helm4") == is_taken
+    assert (tmp_path / "helm4").exists() == is_taken
+
+
+def write_wheel(path: Path, helm: str) -> None:
+    """Writes a wheel with an archive with a layer with Helm."""
+    layer, package = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(layer, "w") as archive:
+        archive.writestr("helm/helm", helm)
+    with tarfile.open(fileobj=package, mode="w:gz") as archive:
+        member = tarfile.TarInfo("package/lib/layer.zip")
+        member.size = len(layer.getvalue())
+        archive.addfile(member, io.BytesIO(layer.getvalue()))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("layer/_jsii/layer.jsii.tgz", package.getvalue())
 
 
 def test_coredns_has_the_plugins_of_the_corefile():

