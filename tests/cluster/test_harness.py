@@ -127,6 +127,39 @@ def test_a_machine_works_in_a_long_path_with_a_strict_umask(tmp_path):
     assert machine not in health.MACHINES
 
 
+def test_the_clients_of_the_api_server_do_not_wait_long_after_an_outage(monkeypatch):
+    """All but the kubelets, whose restart would disturb pods."""
+    restarted = []
+
+    class Programs:
+        def __init__(self, *names: str) -> None:
+            self.processes, self.machine = dict.fromkeys(names), self
+
+        def signal(self, name: str) -> None:
+            del self.processes[name]
+
+        def start_api_server(self, unreachable_seconds: int) -> None:
+            self.processes["apiserver"] = None
+
+        def restart(self, name: str) -> None:
+            restarted.append(name)
+
+    stopped = cluster.Cluster.__new__(cluster.Cluster)
+    stopped.unreachable_seconds = 10
+    stopped.control_plane = Programs("etcd", "apiserver", "controllers", "scheduler", "dns")
+    stopped.nodes = {"node-1": Programs("containerd", "kubelet", "proxy")}
+    applied = []
+    monkeypatch.setattr(cluster.Cluster, "apply", lambda self, *objects: applied.append(objects))
+    monkeypatch.setattr(cluster.Cluster, "wait", lambda self, *arguments, **options: None)
+    monkeypatch.setattr(cluster.Cluster, "kubectl", lambda self, *arguments: None)
+    stopped.stop_api_server()
+    stopped.start_api_server()
+    assert restarted == ["controllers", "scheduler", "dns", "proxy"]
+    for _ in range(2):
+        stopped.until_recovered()
+    assert applied == [(cluster.PROBE,)], "once for each outage"
+
+
 def test_cgroups_of_processes_that_still_end_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     monkeypatch.setattr(cgroups, "is_unified", lambda: True)

@@ -23,7 +23,7 @@ STATE = REPOSITORY / "target/clusters"
 CGROUP = "feedline-test"
 # Programs that reach the API server again only minutes after an outage, because they wait longer after each attempt. In
 # a cluster with leader election, the first two end during an outage and are started again.
-SLOW_CLIENTS = ["controllers", "scheduler", "dns", "proxy"]
+SLOW_CLIENTS = ["controllers", "scheduler", "dns", "proxy", "kwok"]
 
 STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
