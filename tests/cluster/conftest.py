@@ -33,6 +33,8 @@ ORDER = ["test_control_plane", "test_nodes", "test_"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Users other than root in pods read files that the harness and containerd create.
+    os.umask(0o022)
     config.addinivalue_line("markers", "control_plane: the tests with fake nodes, or without a cluster")
     config.addinivalue_line("markers", "long: tests that wait for minutes, in a cluster of their own")
     config.addinivalue_line("markers", "smoke: the test with real nodes that continuous integration runs")
@@ -40,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name.startswith(("test_control_plane", "test_tools")):
+        if item.path.name.startswith(("test_control_plane", "test_tools", "test_harness")):
             item.add_marker("control_plane")
     items.sort(key=lambda item: next(i for i, prefix in enumerate(ORDER) if item.path.name.startswith(prefix)))
 

@@ -18,17 +18,17 @@ class Release:
         self.cluster, self.namespace, self.major = cluster, namespace, major
 
     def install(self, values: dict = {}, *flags: str) -> str:
-        return self._run(["install", self.name, CHART, "--wait", "--timeout=2m", *flags], values)
+        return self._run(["install", self.name, CHART, "--wait", "--timeout=5m", *flags], values)
 
     def upgrade(self, values: dict = {}, *flags: str, chart: Path = CHART) -> str:
         """Replaces all values."""
-        return self._run(["upgrade", self.name, chart, "--wait", "--timeout=2m", *flags], values)
+        return self._run(["upgrade", self.name, chart, "--wait", "--timeout=5m", *flags], values)
 
     def rollback(self, revision: int) -> str:
-        return self._run(["rollback", self.name, str(revision), "--wait", "--timeout=2m"])
+        return self._run(["rollback", self.name, str(revision), "--wait", "--timeout=5m"])
 
     def uninstall(self) -> str:
-        return self._run(["uninstall", self.name, "--wait", "--timeout=2m"])
+        return self._run(["uninstall", self.name, "--wait", "--timeout=5m"])
 
     def get(self, resource: str) -> dict:
         return self.cluster.kubectl_json("get", resource, "--namespace", self.namespace)

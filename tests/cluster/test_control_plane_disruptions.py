@@ -87,7 +87,7 @@ def evict(release: Release, pod: str) -> str:
 
 
 def drain(release: Release, node: str) -> None:
-    release.cluster.kubectl("drain", node, "--delete-emptydir-data", "--timeout=90s", "--force", timeout=120)
+    release.cluster.kubectl("drain", node, "--delete-emptydir-data", "--timeout=300s", "--force", timeout=330)
 
 
 def uncordon(cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ def scale(release: Release, name: str, number: int) -> None:
 
 def wait_for_workers(release: Release, name: str, number: int) -> None:
     condition = f"jsonpath={{.status.readyReplicas}}={number}"
-    release.cluster.wait(f"deployment/{name}", condition, release.namespace, timeout=120)
+    release.cluster.wait(f"deployment/{name}", condition, release.namespace)
 
 
 def pods(release: Release, component: str) -> list[dict]:

@@ -34,7 +34,7 @@ def test_printed_commands(release):
     assert "Phase:" in release.cluster.shell(test)
     scale = ["scale", f"deployment/{release.prefix}-worker", "-n", release.namespace]
     release.cluster.kubectl(*scale, "--replicas=0")
-    until(lambda: json.loads(runbook("feedline top --once --format=json"))["workers"] == [], "no worker reports", 90)
+    until(lambda: json.loads(runbook("feedline top --once --format=json"))["workers"] == [], "no worker reports")
     with pytest.raises(CommandFailed):
         release.cluster.shell(test)
     # Helm keeps the pod, whose log states the reason. A container that did not start has no log.

@@ -61,7 +61,7 @@ def test_lost_volume(release, reference):
         wipe(release.cluster, release.node_of(leader), volume["spec"]["local"]["path"])
         old = next(member["id"] for member in before if member["url"] == url)
         replaced = tolerant(lambda: old not in [member["id"] for member in release.members()])
-        until(replaced, "the wiped coordinator has another id", 60)
+        until(replaced, "the wiped coordinator has another id")
         release.until_voters(3)
         seconds.append(round(time.monotonic() - begun, 1))
 
@@ -96,7 +96,7 @@ def test_scale_in(release, reference):
 
     def shrink() -> None:
         release.upgrade({"workers": {"replicas": 1}})
-        until(lambda: len(release.workers()) == 1, "one worker", 60)
+        until(lambda: len(release.workers()) == 1, "one worker")
 
     stall_of(release, reference, "scale-in from 4 to 1", shrink)
 
@@ -107,8 +107,8 @@ def test_drained_node(release, reference):
     node = release.node_of(release.move_leader(avoid=OPERATOR_NODE))
 
     def drain() -> None:
-        flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"]
-        release.cluster.kubectl("drain", node, *flags)
+        flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s"]
+        release.cluster.kubectl("drain", node, *flags, timeout=330)
         release.cluster.kubectl("uncordon", node)
         release.until_ready()
 
@@ -130,7 +130,7 @@ def test_restart_under_new_addresses(release, reference):
         for name in release.coordinators():
             release.kill(name)
         leads = "this coordinator is the leader"
-        until(lambda: any(log_times(release, leads, killed)), "a leader", 60)
+        until(lambda: any(log_times(release, leads, killed)), "a leader")
         starts = sorted(log_times(release, "", killed))
         seconds.append(round(min(log_times(release, leads, killed)) - starts[1], 1))
 

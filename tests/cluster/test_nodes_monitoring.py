@@ -5,7 +5,7 @@ import time
 
 import pytest
 from conftest import require
-from harness import until
+from harness import LIMIT_S, until
 from harness.programs import TOOLS
 from nodes import data
 from nodes.operators import Prometheus, install_prometheus_operator
@@ -47,10 +47,10 @@ def test_pod_monitor_and_rules(release, prometheus):
     [leads] = prometheus.query("sum(feedline_coordinator_leads)")
     assert leads["value"][1] == "1"
     sent = "sum(rate(feedline_worker_sent_rows_total[10s])) > 0"
-    until(lambda: prometheus.query(sent), "rows are counted", 30)
+    until(lambda: prometheus.query(sent), "rows are counted")
 
     names = {path.stem for path in (CHART / "files/alerts").glob("*.yaml")}
-    until(lambda: names <= set(prometheus.rules()), f"Prometheus has the rules {sorted(names)}", 90)
+    until(lambda: names <= set(prometheus.rules()), f"Prometheus has the rules {sorted(names)}")
     broken = {name: rule["lastError"] for name, rule in prometheus.rules().items() if rule["health"] == "err"}
     assert not broken
     firing = {
@@ -64,7 +64,7 @@ def test_pod_monitor_and_rules(release, prometheus):
     gone = until_fires(release, prometheus, "FeedlineNoLeader", 1)
     scale(release, 3)
     release.until_ready()
-    until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "inactive", "FeedlineNoLeader ends", 120)
+    until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "inactive", "FeedlineNoLeader ends")
     record("coordinators gone to a firing alert", one_s=lost, two_s=gone)
 
 
@@ -72,7 +72,7 @@ def until_scraped(prometheus: Prometheus, pods: set[str]) -> None:
     """Waits until all pods are targets of Prometheus, and answer."""
     errors = lambda: {target["labels"]["pod"]: target["lastError"] for target in prometheus.targets()}  # noqa: E731
     try:
-        until(lambda: errors() == dict.fromkeys(pods, ""), "Prometheus scrapes all pods", 90)
+        until(lambda: errors() == dict.fromkeys(pods, ""), "Prometheus scrapes all pods")
     except TimeoutError as error:
         raise TimeoutError(f"{error}: {errors()}") from None
 
@@ -81,7 +81,7 @@ def until_fires(release, prometheus: Prometheus, alert: str, coordinators: int) 
     """Leaves this number of coordinators, and returns the seconds until the alert fires."""
     begun = time.monotonic()
     scale(release, coordinators)
-    until(lambda: prometheus.rules()[alert]["state"] == "firing", f"{alert} fires", 180)
+    until(lambda: prometheus.rules()[alert]["state"] == "firing", f"{alert} fires", 2 * LIMIT_S)
     return round(time.monotonic() - begun, 1)
 
 

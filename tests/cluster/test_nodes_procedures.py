@@ -23,7 +23,7 @@ def test_second_installation_continues_the_jobs(release, reference, major):
     kept = identities(release)
     begun = time.time()
     release.uninstall()
-    until(lambda: not release.coordinators() and not release.workers(), "all pods ended", 60)
+    until(lambda: not release.coordinators() and not release.workers(), "all pods ended")
     assert identities(release) == kept, "a claim or a Secret was deleted or replaced"
     release.install(values)
     installed = time.time()

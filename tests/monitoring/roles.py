@@ -35,9 +35,12 @@ class Role:
         expected = {"listening", "http"} if "--http" in self.flags else {"listening"}
         while not expected <= set(self.addresses):
             line = self.process.stdout.readline()
-            assert line, f"{self.flags} ended: {self.log.read_text()}"
+            assert line, f"{self.flags} ended; all of its log is in {self.log}:\n{self.last_lines()}"
             words = line.split()
             self.addresses[words[2]] = words[-1]
+
+    def last_lines(self) -> str:
+        return "\n".join(self.log.read_text().splitlines()[-15:])
 
     @property
     def http(self) -> str:

@@ -4,7 +4,7 @@ It needs Linux, root and the programs of `make cluster-tools`.
 """
 
 from harness.cluster import Cluster
-from harness.commands import CommandFailed, until
+from harness.commands import LIMIT_S, CommandFailed, until
 from harness.programs import missing_requirement
 
-__all__ = ["Cluster", "CommandFailed", "missing_requirement", "until"]
+__all__ = ["LIMIT_S", "Cluster", "CommandFailed", "missing_requirement", "until"]

@@ -3,7 +3,10 @@
 Without it, each kubelet would end the pods of the others as orphans.
 """
 
+import errno
 from pathlib import Path
+
+from harness.commands import until
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ["cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd"]
@@ -29,13 +32,24 @@ def create(name: str) -> None:
 
 
 def remove(prefix: str) -> None:
-    """Removes the cgroups whose names begin with `prefix`. Their processes have ended."""
+    """Removes the cgroups whose names begin with `prefix`. The processes of a killed run may still be ending."""
     # In version 1, runc also creates cgroups in the hierarchy `unified` if there is one.
     for parent in [ROOT] if is_unified() else [path for path in ROOT.iterdir() if path.is_dir()]:
         for group in parent.glob(f"{prefix}*"):
-            for path in sorted(group.rglob("*/"), reverse=True):
-                path.rmdir()
-            group.rmdir()
+            until(lambda group=group: _is_removed(group), f"the processes of {group} have ended")
+
+
+def _is_removed(group: Path) -> bool:
+    try:
+        for path in [*sorted(group.rglob("*/"), reverse=True), group]:
+            path.rmdir()
+    except FileNotFoundError:
+        return not group.exists()
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+            raise
+        return False
+    return True
 
 
 def _delegate() -> None:

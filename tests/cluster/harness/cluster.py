@@ -9,17 +9,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-from harness import cgroups
-from harness.commands import CommandFailed, run, until
+from harness import cgroups, health
+from harness.commands import LIMIT_S, CommandFailed, complete, run, until
 from harness.control_plane import ControlPlane
-from harness.images import write_pause
+from harness.images import PAUSE, write_pause
 from harness.node import Node
 from harness.programs import REPOSITORY, TOOLS, search_path
 
 STATE = REPOSITORY / "target/clusters"
 CGROUP = "feedline-test"
+# Programs that reach the API server again only minutes after an outage, because they wait longer after each attempt. In
+# a cluster with leader election, the first two end during an outage and are started again.
+SLOW_CLIENTS = ["controllers", "scheduler", "dns", "proxy", "kwok"]
 
 STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -27,6 +31,22 @@ STORAGE_CLASS = {
     "metadata": {"name": "local", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
     "provisioner": "kubernetes.io/no-provisioner",
     "volumeBindingMode": "WaitForFirstConsumer",
+}
+# One pod on each node, which needs the controllers, the scheduler and the kubelet.
+PROBE = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "probe"}},
+        "template": {
+            "metadata": {"labels": {"app": "probe"}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "pause", "image": PAUSE, "imagePullPolicy": "Never"}],
+            },
+        },
+    },
 }
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ["enforce", "warn"]}
 
@@ -43,12 +63,14 @@ class Cluster:
         self, nodes: int = 0, images: list[Path] = [], fake_nodes: int = 0, unreachable_seconds: int = 10
     ) -> None:
         assert nodes <= 9 and not (nodes and fake_nodes), "at most 9 real nodes, or fake nodes"
-        remove_leftovers()
         self.unreachable_seconds = unreachable_seconds
         self.id = secrets.token_hex(3)
         self.state = STATE / self.id
-        self.state.mkdir(parents=True)
-        self._lock = _lock(self.state)
+        with _locked(STATE):
+            remove_leftovers()
+            self.state.mkdir()
+            self._lock = _lock(self.state)
+        self._had_outage = False
         self.control_plane: ControlPlane | None = None
         self.nodes: dict[str, Node] = {}
         try:
@@ -74,7 +96,7 @@ class Cluster:
 
     # Commands.
 
-    def kubectl(self, *arguments: object, input: str | None = None, timeout: float = 300) -> str:
+    def kubectl(self, *arguments: object, input: str | None = None, timeout: float = LIMIT_S) -> str:
         """Returns the output of kubectl. Fails with its error message."""
         return run(self.control_plane.kubectl_command(*arguments), input, timeout=timeout)
 
@@ -83,8 +105,7 @@ class Cluster:
 
     def kubectl_result(self, *arguments: object, input: str | None = None) -> subprocess.CompletedProcess:
         """Returns the output and the exit status of a command that may fail."""
-        command = self.control_plane.kubectl_command(*arguments)
-        return subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
+        return complete(self.control_plane.kubectl_command(*arguments), input)
 
     def kubectl_error(self, *arguments: object, input: str | None = None) -> str:
         """Returns the error message of a command that must fail."""
@@ -106,12 +127,12 @@ class Cluster:
             account = ["get", "serviceaccount", "default", "--namespace", name]
             until(lambda account=account: self.kubectl_result(*account).returncode == 0, f"{name} admits pods")
 
-    def helm(self, major: int, *arguments: object, input: str | None = None, timeout: float = 600) -> str:
+    def helm(self, major: int, *arguments: object, input: str | None = None, timeout: float = 2 * LIMIT_S) -> str:
         """Returns the output of Helm 3 or 4."""
         command = self.control_plane.machine.network_command(TOOLS / f"helm{major}", *arguments)
         return run(command, input, env=self._environment(major), timeout=timeout)
 
-    def shell(self, script: str, major: int = 4, timeout: float = 300) -> str:
+    def shell(self, script: str, major: int = 4, timeout: float = LIMIT_S) -> str:
         """Returns the output of a script as a user writes it, with `kubectl` and one of the Helms as `helm`."""
         command = self.control_plane.machine.network_command("bash", "-euo", "pipefail", "-c", script)
         return run(command, env=self._environment(major), timeout=timeout)
@@ -136,7 +157,7 @@ class Cluster:
     # Waiting.
 
     def wait(
-        self, what: str, condition: str, namespace: str = "default", timeout: float = 60, selector: str = ""
+        self, what: str, condition: str, namespace: str = "default", timeout: float = LIMIT_S, selector: str = ""
     ) -> None:
         """Waits as `kubectl wait` does: for ("pod/a", "condition=Ready") or ("deploy/a", "jsonpath={.status.x}=1")."""
         flags = [f"--selector={selector}"] if selector else []
@@ -144,25 +165,26 @@ class Cluster:
         try:
             self.kubectl(*command, timeout=timeout + 30)
         except CommandFailed as error:
-            raise AssertionError(f"{error}\n{self.describe(namespace)}") from None
+            raise AssertionError(f"{error}\n{self._explain(namespace)}") from None
 
     def watch(
         self,
         resource: str,
         predicate: Callable[[dict[str, dict]], object],
         namespace: str = "default",
-        timeout: float = 60,
+        timeout: float = LIMIT_S,
         selector: str = "",
     ) -> dict[str, dict]:
         """Watches objects until the predicate is true for them. Its argument and the result are the objects by name."""
         flags = ["--namespace", namespace, *([f"--selector={selector}"] if selector else [])]
         end = time.monotonic() + timeout
         while (remaining := end - time.monotonic()) > 0:
+            health.check()
             # An object that is deleted between the list and the watch has no event, so each watch is short.
             if (found := self._watch(resource, predicate, flags, min(remaining, 5))) is not None:
                 return found
         names = sorted(item["metadata"]["name"] for item in self._list(resource, flags))
-        raise AssertionError(f"{resource}: not true after {timeout} s: {names}\n{self.describe(namespace)}")
+        raise AssertionError(f"{resource}: not true after {timeout} s: {names}\n{self._explain(namespace)}")
 
     def _watch(self, resource: str, predicate: Callable, flags: list[str], timeout: float) -> dict[str, dict] | None:
         found = {item["metadata"]["name"]: item for item in self._list(resource, flags)}
@@ -181,12 +203,16 @@ class Cluster:
                     return found
         return None
 
-    def describe(self, namespace: str) -> str:
+    def describe(self, namespace: str, lines: int = 100) -> str:
         """Returns pods and the last events of a namespace, for the message of a failed test."""
         request = ["--namespace", namespace, "--request-timeout=5s"]
-        pods = self.kubectl_result("get", "pods", "--output=wide", *request).stdout.splitlines()[:30]
-        events = self.kubectl_result("events", *request).stdout.splitlines()[-20:]
+        pods = self.kubectl_result("get", "pods", "--output=wide", *request).stdout.splitlines()[:lines]
+        events = self.kubectl_result("events", *request).stdout.splitlines()[-lines:]
         return "\n".join([*pods, *events])
+
+    def _explain(self, namespace: str) -> str:
+        """Returns a short description of a namespace, and the file with a long one and all logs."""
+        return f"{self.describe(namespace, 6)}\nall logs: {health.write_report(self.describe(namespace))}"
 
     # Faults.
 
@@ -210,10 +236,28 @@ class Cluster:
         self.wait(f"node/{node}", "condition=Ready")
 
     def stop_api_server(self) -> None:
+        self._had_outage = True
         self.control_plane.machine.signal("apiserver")
 
     def start_api_server(self) -> None:
         self.control_plane.start_api_server(self.unreachable_seconds)
+        for machine in [self.control_plane.machine, *(node.machine for node in self.nodes.values())]:
+            for name in SLOW_CLIENTS:
+                if name in machine.processes:
+                    machine.restart(name)
+
+    def until_recovered(self) -> None:
+        """Waits until controllers, the scheduler and all kubelets work again after an outage of the API server.
+
+        A kubelet may notice pods only two minutes later, and a restart of it would disturb its pods.
+        """
+        if not self._had_outage:
+            return
+        self.apply(PROBE)
+        counted = "jsonpath={.status.numberReady}"
+        self.wait("daemonset/probe", f"{counted}={len(self.nodes)}", timeout=2 * LIMIT_S)
+        self.kubectl("delete", "daemonset", "probe", "--cascade=foreground")
+        self._had_outage = False
 
     # The start.
 
@@ -285,16 +329,28 @@ class Cluster:
 
 
 def remove_leftovers() -> None:
-    """Removes what killed tests left: their processes have ended with them, but not their cgroups and files."""
-    for state in STATE.glob("*") if STATE.exists() else []:
+    """Removes what killed tests left: their processes end with them, but not their cgroups and files."""
+    for state in [path for path in STATE.iterdir() if path.is_dir()]:
         if lock := _lock(state):
             _remove(state)
             lock.close()
 
 
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Locks the directory of all clusters, so that nobody removes a new cluster before it has its own lock."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _lock(state: Path):
-    """Locks a state directory, or returns None if other tests use it."""
-    lock = open(state / "lock", "w")  # noqa: SIM115
+    """Locks a state directory, or returns None if other tests use it or have removed it."""
+    try:
+        lock = open(state / "lock", "w")  # noqa: SIM115
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,9 +1,14 @@
-"""Runs commands, and waits for conditions that nothing announces."""
+"""Runs commands, and waits for conditions that nothing announces. Both fail as soon as a program of a cluster ends."""
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from harness import health
+
+# The default limit of all waiting: more than ten times of what it usually takes, because the machine may be busy.
+LIMIT_S = 300
 
 
 class CommandFailed(Exception):
@@ -17,29 +22,47 @@ class CommandFailed(Exception):
 
 def run(command: list, input: str | None = None, **options) -> str:
     """Returns the standard output of a command."""
-    command = [str(part) for part in command]
-    result = subprocess.run(command, input=input, capture_output=True, text=True, **options)
+    result = complete(command, input, **options)
     if result.returncode != 0:
-        raise CommandFailed(command, result)
+        raise CommandFailed(result.args, result)
     return result.stdout
 
 
-def until(condition: Callable[[], object], what: str, timeout: float = 60) -> object:
+def complete(
+    command: list, input: str | None = None, timeout: float = LIMIT_S, **options
+) -> subprocess.CompletedProcess:
+    """Returns the output and the exit status of a command that may fail. Kills it after `timeout` seconds."""
+    command, end = [str(part) for part in command], time.monotonic() + timeout
+    # A file, because `communicate` does not continue to write to a pipe after its own timeout.
+    with tempfile.TemporaryFile("w+") as file:
+        file.write(input or "")
+        file.seek(0)
+        pipes = {"stdin": file, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **pipes, **options) as process:
+            try:
+                while True:
+                    try:
+                        stdout, stderr = process.communicate(timeout=1)
+                        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+                    except subprocess.TimeoutExpired:
+                        health.check()
+                    if time.monotonic() > end:
+                        report = health.write_report()
+                        raise TimeoutError(f"`{' '.join(command)}` took more than {timeout} s; all logs: {report}")
+            finally:
+                process.kill()
+
+
+def until(condition: Callable[[], object], what: str, timeout: float = LIMIT_S) -> object:
     """Returns the first result of `condition` that is true. Prefer `Cluster.wait` and `watch`, which do not poll."""
     end = time.monotonic() + timeout
     while not (result := condition()):
+        health.check()
         if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not true after {timeout} s")
+            raise TimeoutError(f"{what}: not true after {timeout} s; all logs: {health.write_report()}")
         time.sleep(0.1)
     return result
 
 
 def succeeds(command: list) -> bool:
-    command = [str(part) for part in command]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
-
-
-def tail(path: Path, lines: int = 15) -> str:
-    """Returns the last lines of a log."""
-    text = path.read_text(errors="replace") if path.exists() else ""
-    return "\n".join([f"--- {path.name}", *text.splitlines()[-lines:]])
+    return complete(command).returncode == 0

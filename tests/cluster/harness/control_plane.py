@@ -4,7 +4,7 @@ import json
 import secrets
 from pathlib import Path
 
-from harness.commands import run, succeeds
+from harness.commands import run, succeeds, until
 from harness.machine import Machine
 from harness.programs import TOOLS
 
@@ -105,7 +105,7 @@ class ControlPlane:
             f"--proxy-client-key-file={self.directory}/front.key",
         )
         ready = self.kubectl_command("get", "--raw", "/readyz")
-        self.machine.until(lambda: succeeds(ready), "the API server is ready")
+        until(lambda: succeeds(ready), "the API server is ready")
 
     def start_dns(self) -> None:
         corefile = self.directory / "Corefile"

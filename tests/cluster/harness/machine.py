@@ -10,7 +10,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from harness.commands import run, tail, until
+from harness import health
+from harness.commands import run
 from harness.programs import search_path
 
 # PID 1 ignores SIGCHLD, so that the kernel reaps orphans, and ends at the end of its input.
@@ -29,6 +30,7 @@ class Machine:
     def __init__(self, name: str, directory: Path) -> None:
         self.name, self.directory = name, directory
         self.processes: dict[str, subprocess.Popen] = {}
+        self.commands: dict[str, tuple[object, ...]] = {}
         for part in ["log", "lib", "output"]:
             (directory / part).mkdir(parents=True, exist_ok=True)
         self.boot()
@@ -44,9 +46,12 @@ class Machine:
         self.run("ip", "link", "set", "lo", "up")
         # The path leads to the network of the process that writes.
         self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        health.MACHINES.append(self)
 
     def crash(self) -> None:
         """Ends all processes at once, as a loss of power does. Waits until they have ended."""
+        if self in health.MACHINES:
+            health.MACHINES.remove(self)
         self.unshare.stdin.close()
         self.unshare.wait()
         self.unshare.stdout.close()
@@ -67,6 +72,7 @@ class Machine:
 
     def start(self, name: str, *command: object) -> None:
         """Starts a program in the background. Its output is in `output/NAME.log`."""
+        self.commands[name] = command
         with open(self.log(name), "ab") as log:
             self.processes[name] = subprocess.Popen(
                 self.command(*command),
@@ -83,27 +89,26 @@ class Machine:
     def signal(self, name: str, number: int = signal.SIGKILL) -> None:
         """Sends a signal to a program, such as SIGSTOP. SIGKILL also waits until the program has ended."""
         process = self.processes[name]
+        if number == signal.SIGKILL:
+            del self.processes[name]
         for pid in _children(process.pid):
             os.kill(pid, number)
         if number == signal.SIGKILL:
             process.wait()
-            del self.processes[name]
 
-    def until(self, condition, what: str, timeout: float = 60) -> object:
-        """Waits for a condition, and fails with the last lines of all logs."""
+    def restart(self, name: str) -> None:
+        """Ends a program, and starts it again with the same command."""
+        command = self.commands[name]
+        self.signal(name)
+        self.start(name, *command)
 
-        def check() -> object:
-            if ended := [name for name, process in self.processes.items() if process.poll() is not None]:
-                raise RuntimeError(f"{self.name}: {', '.join(ended)} ended\n{self.logs()}")
-            return condition()
+    def ended(self) -> dict[str, int]:
+        """Returns the programs that have ended, and their exit status. Those that a test stopped are not among them."""
+        statuses = {name: process.poll() for name, process in self.processes.copy().items()}
+        return {name: status for name, status in statuses.items() if status is not None}
 
-        try:
-            return until(check, f"{self.name}: {what}", timeout)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}\n{self.logs()}") from None
-
-    def logs(self) -> str:
-        return "\n".join(tail(self.log(name)) for name in self.processes)
+    def all_logs(self) -> list[Path]:
+        return sorted((self.directory / "output").glob("*.log"))
 
 
 def _children(pid: int) -> list[int]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from harness import cgroups
-from harness.commands import run, succeeds
+from harness.commands import run, succeeds, until
 from harness.control_plane import ADDRESS, DOMAIN, ControlPlane
 from harness.images import PAUSE
 from harness.machine import Machine
@@ -63,7 +63,7 @@ class Node:
     def start_containerd(self) -> None:
         self.machine.start("containerd", TOOLS / "containerd", "-c", "/var/lib/containerd.toml")
         ready = self.machine.command(TOOLS / "ctr", "--namespace=k8s.io", "images", "ls")
-        self.machine.until(lambda: succeeds(ready), "containerd is ready")
+        until(lambda: succeeds(ready), f"{self.name}: containerd is ready")
 
     def import_image(self, archive: Path) -> None:
         self.machine.run(TOOLS / "ctr", "--namespace=k8s.io", "images", "import", archive)

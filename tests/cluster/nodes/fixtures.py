@@ -4,7 +4,7 @@ import re
 import secrets
 
 import pytest
-from harness import Cluster, missing_requirement
+from harness import Cluster, health, missing_requirement
 from nodes import data, images, results
 from nodes.pods import EPOCHS, Received, Training
 from nodes.release import NodeRelease, recycle_volumes
@@ -15,8 +15,10 @@ FAILED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """Notes whether a test failed, for its fixtures."""
+    """Notes whether a test failed, for its fixtures, and keeps the logs of its cluster."""
     report = yield
+    if report.failed and health.MACHINES:
+        results.REPORTS[item.nodeid] = health.write_report()
     if report.when == "call" and report.failed:
         item.stash[FAILED] = True
     return report
@@ -30,6 +32,8 @@ def pytest_terminal_summary(terminalreporter) -> None:
         name = report.nodeid.rpartition("/")[2]
         line = f"{name} {report.outcome} after {report.duration:.0f} s"
         terminalreporter.write_line(f"{line}: {numbers}" if numbers else line)
+        if log := results.REPORTS.get(report.nodeid):
+            terminalreporter.write_line(f"  logs: {log}")
     if results.LINES:
         terminalreporter.write_line(f"image: {results.image()}; numbers in {results.FILE}")
 
@@ -56,11 +60,12 @@ def reference(nodes: Cluster) -> Received:
 
 @pytest.fixture
 def release(nodes: Cluster, request):
-    """A release that is not installed yet. A failed test prints the logs of its pods."""
+    """A release that is not installed yet. The logs of the pods of a failed test remain in a file."""
     name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:30].strip("-")
     release = NodeRelease(nodes, f"{name}-{secrets.token_hex(2)}")
     yield release
     if FAILED in request.node.stash:
-        print(release.logs(), nodes.describe(release.namespace), sep="\n")
+        health.write_report(nodes.describe(release.namespace), release.logs())
+    nodes.until_recovered()
     release.remove()
     recycle_volumes(nodes)

@@ -22,7 +22,7 @@ def changed_files(before: dict[str, str], after: dict[str, str]) -> set[str]:
 def run_renewal(release: NodeRelease, name: str) -> None:
     """Runs the CronJob now, as docs/kubernetes.md describes."""
     release.cluster.kubectl("create", "job", f"--from=cronjob/{release.prefix}-keys", name, "-n", release.namespace)
-    release.cluster.wait(f"job/{name}", "condition=Complete", release.namespace, 90)
+    release.cluster.wait(f"job/{name}", "condition=Complete", release.namespace)
 
 
 def run_rotation(release: NodeRelease, name: str) -> None:
@@ -33,7 +33,7 @@ def run_rotation(release: NodeRelease, name: str) -> None:
     names = [f"--namespace={release.namespace}", f"--secret={release.secret}"]
     container["args"] = ["keys", "apply", *names, "--rotate-secret"]
     release.cluster.apply(job, namespace=release.namespace)
-    release.cluster.wait(f"job/{name}", "condition=Complete", release.namespace, 90)
+    release.cluster.wait(f"job/{name}", "condition=Complete", release.namespace)
 
 
 def pretend_rotation(release: NodeRelease, seconds: int) -> None:

@@ -36,8 +36,8 @@ def install_keda(cluster: Cluster) -> None:
         objects.append(item)
     create(cluster, objects)
     for name in ["keda-operator", "keda-metrics-apiserver"]:
-        cluster.wait(f"deployment/{name}", "condition=Available", "keda", 240)
-    cluster.wait("apiservice/v1beta1.external.metrics.k8s.io", "condition=Available", timeout=120)
+        cluster.wait(f"deployment/{name}", "condition=Available", "keda")
+    cluster.wait("apiservice/v1beta1.external.metrics.k8s.io", "condition=Available")
 
 
 def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
@@ -66,10 +66,10 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
         if item["kind"] == "ClusterRoleBinding" and item["metadata"]["name"] == "prometheus":
             item["subjects"][0]["namespace"] = namespace
     create(cluster, objects)
-    cluster.wait("deployment/prometheus-operator", "condition=Available", "default", 120)
+    cluster.wait("deployment/prometheus-operator", "condition=Available")
     cluster.apply(prometheus_object(), namespace=namespace)
-    cluster.wait("pod/prometheus-tests-0", "create", namespace, 120)
-    cluster.wait("pod/prometheus-tests-0", "condition=Ready", namespace, 120)
+    cluster.wait("pod/prometheus-tests-0", "create", namespace)
+    cluster.wait("pod/prometheus-tests-0", "condition=Ready", namespace)
 
 
 def prometheus_object() -> dict:

@@ -4,7 +4,7 @@ import json
 import statistics
 from dataclasses import dataclass, field
 
-from harness import Cluster, until
+from harness import LIMIT_S, Cluster, until
 from nodes import data
 from nodes.images import TRAINER
 
@@ -168,7 +168,7 @@ class Training(Pod):
         self.create(spec, pipeline, reads_rows=not url)
         return self
 
-    def until_first(self, timeout: float = 60) -> float:
+    def until_first(self, timeout: float = LIMIT_S) -> float:
         """Waits for the first batch, and returns its time."""
 
         def first() -> float | None:
@@ -179,7 +179,7 @@ class Training(Pod):
 
         return until(first, f"{self.name} has the first batch", timeout)
 
-    def until_step(self, ms: float, timeout: float) -> float:
+    def until_step(self, ms: float, timeout: float = LIMIT_S) -> float:
         """Waits for a change of the time of a step, and returns its time."""
 
         def first() -> float | None:
@@ -191,11 +191,11 @@ class Training(Pod):
     def arrivals(self) -> list[float]:
         return [at for line in self.lines() for at in line.get("arrivals", [])]
 
-    def until_steady(self, batches: int = 60, timeout: float = 60) -> None:
+    def until_steady(self, batches: int = 60, timeout: float = LIMIT_S) -> None:
         """Waits for this number of batches, so that a fault is not one of a job that starts."""
         until(lambda: len(self.arrivals()) >= batches, f"{self.name} has {batches} batches", timeout)
 
-    def until_after(self, at: float, timeout: float = 120) -> None:
+    def until_after(self, at: float, timeout: float = LIMIT_S) -> None:
         """Waits for a batch after a Unix time."""
         until(lambda: max(self.arrivals(), default=0) > at, f"{self.name} has later batches", timeout)
 
@@ -205,7 +205,7 @@ class Training(Pod):
         self.exec("python3", "-c", "open('/tmp/stop', 'w')")
         return self.until_end()
 
-    def until_end(self, timeout: float = 300) -> Received:
+    def until_end(self, timeout: float = 2 * LIMIT_S) -> Received:
         self.until_ended(timeout)
         lines = self.lines()
         end = lines[-1]
@@ -224,7 +224,7 @@ class Audit(Pod):
         self.create(spec, pipeline, reads_rows=not url)
         return self
 
-    def until_end(self, timeout: float = 300) -> dict:
+    def until_end(self, timeout: float = 2 * LIMIT_S) -> dict:
         """Returns the report, after a check that each row was delivered once."""
         self.until_ended(timeout)
         report = self.lines()[-1]

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from harness import Cluster, CommandFailed, until
+from harness import LIMIT_S, Cluster, CommandFailed, until
 from harness.programs import TOOLS
 from nodes import data
 from nodes.pods import Audit, Pod, Training, environment, pod
@@ -151,11 +151,11 @@ class NodeRelease(Release):
             name = member["url"].partition("://")[2].partition(".")[0]
             if self.node_of(name) != avoid and member["votes"]:
                 self.feedline("members", "transfer-leader", member["id"])
-                until(lambda name=name: self.leader() == name, f"{name} leads", 20)
+                until(lambda name=name: self.leader() == name, f"{name} leads")
                 return name
         raise AssertionError(f"all coordinators run on {avoid}")
 
-    def until_voters(self, count: int, timeout: float = 60) -> float:
+    def until_voters(self, count: int, timeout: float = LIMIT_S) -> float:
         """Waits until the leader hears all of this number of voters, and returns the seconds that it took."""
         begun = time.monotonic()
 
@@ -190,11 +190,17 @@ class NodeRelease(Release):
         ctr = [TOOLS / "ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container]
         self.cluster.nodes[node].machine.run(*ctr)
 
-    def until_ready(self, timeout: float = 90) -> None:
+    def until_ready(self, timeout: float = LIMIT_S) -> None:
         """Waits until both roles have all their pods."""
         for kind, role in [("statefulset", "coordinator"), ("deployment", "worker")]:
             self.cluster.kubectl(
-                "rollout", "status", f"{kind}/{self.prefix}-{role}", "-n", self.namespace, f"--timeout={timeout}s"
+                "rollout",
+                "status",
+                f"{kind}/{self.prefix}-{role}",
+                "-n",
+                self.namespace,
+                f"--timeout={timeout}s",
+                timeout=timeout + 30,
             )
 
     def delete_claims(self, count: int) -> None:
@@ -230,7 +236,7 @@ class NodeRelease(Release):
         owners = "statefulsets,deployments,jobs,cronjobs"
         self.cluster.kubectl("delete", owners, *own, "--cascade=background", "--wait=false")
         self.cluster.kubectl("delete", "pods", *own, "--force", "--grace-period=0")
-        self.cluster.kubectl("delete", "pvc", *own, "--timeout=60s")
+        self.cluster.kubectl("delete", "pvc", *own, f"--timeout={LIMIT_S}s", timeout=LIMIT_S + 30)
         until(lambda: not self._bound_volumes(), "the volumes are released")
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
         recycle_volumes(self.cluster)

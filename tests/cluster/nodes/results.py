@@ -5,12 +5,15 @@ import functools
 import json
 import os
 import time
+from pathlib import Path
 
 from harness.programs import REPOSITORY
 from nodes import images
 
 # The lines of each test, by the id of the test.
 LINES: dict[str, list[str]] = {}
+# The files with the logs of failed tests, by the id of the test.
+REPORTS: dict[str, Path] = {}
 FILE = REPOSITORY / "target/cluster-results.json"
 # Only a debug build contains the messages of these checks of Rust's standard library.
 DEBUG_MARK = b"unsafe precondition(s) violated"
@@ -25,7 +28,9 @@ def record(name: str, **numbers: object) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results = json.loads(FILE.read_text()) if FILE.exists() else {}
         results[name] = {"measured": time.strftime("%Y-%m-%d"), "image": image(), **numbers}
-        FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        partial = FILE.with_suffix(".partial")
+        partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        partial.replace(FILE)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from harness import CommandFailed, until
+from harness import LIMIT_S, CommandFailed, until
 from nodes.pods import Pod, environment, pod
 from nodes.release import OPERATOR_NODE, NodeRelease
 
@@ -44,19 +44,19 @@ class ReplicaWatch:
     def wanted(self) -> int:
         return self.changes[-1].wanted
 
-    def until_wanted(self, count: int, timeout: float) -> float:
+    def until_wanted(self, count: int, timeout: float = LIMIT_S) -> float:
         """Waits until the Deployment asks for this number of pods, and returns the time of this change."""
         until(lambda: self.wanted() == count, f"the Deployment wants {count} workers, not {self.counts()}", timeout)
         return next(change.at for change in self.changes if change.wanted == count)
 
-    def until_wanted_after(self, begin: float, count: int, timeout: float) -> float:
+    def until_wanted_after(self, begin: float, count: int, timeout: float = LIMIT_S) -> float:
         """Like `until_wanted`, for a change after a time."""
         found = lambda: next(
             (change.at for change in self.changes if change.at >= begin and change.wanted == count), None
         )  # noqa: E731
         return until(found, f"the Deployment wants {count} workers after {begin}, not {self.counts()}", timeout)
 
-    def until_ready(self, count: int, timeout: float) -> None:
+    def until_ready(self, count: int, timeout: float = LIMIT_S) -> None:
         until(lambda: self.changes[-1].ready == count, f"{count} workers are ready", timeout)
 
     def counts(self) -> list[int]:
@@ -85,7 +85,7 @@ class Observer(Pod):
         self.cluster.apply(
             pod(self.name, self.namespace, command, variables, release.secret, OPERATOR_NODE), namespace=self.namespace
         )
-        until(self.lines, "the observer has metrics", 60)
+        until(self.lines, "the observer has metrics")
 
     def first(self, metric: str, after: float, condition) -> float | None:
         """Returns the time of the first value after a time that meets a condition, summed over the metric's labels."""
@@ -95,11 +95,11 @@ class Observer(Pod):
                 return line["at"]
         return None
 
-    def until(self, metric: str, after: float, condition, timeout: float = 60) -> float:
+    def until(self, metric: str, after: float, condition, timeout: float = LIMIT_S) -> float:
         return until(lambda: self.first(metric, after, condition), f"{metric} has the expected value", timeout)
 
 
-def until_fed(release: NodeRelease, fraction: float, timeout: float) -> float:
+def until_fed(release: NodeRelease, fraction: float, timeout: float = LIMIT_S) -> float:
     """Waits until the fed fraction of the only job is large enough, and returns the time."""
     seen: list[float | None] = []
 
