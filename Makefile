@@ -21,7 +21,7 @@ export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 PHASE := python3 -B .ci/phases.py run
 BESIDE := python3 -B .ci/phases.py quiet
 
-.PHONY: help demo test test-phases test-beside environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster
+.PHONY: help demo nightly test test-phases test-beside environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,19 @@ test-rust: build-tests ## Run the Rust tests: RUST_TEST_THREADS=4
 		directory=$$(mktemp -d /dev/shm/feedline.XXXXXX); export TMPDIR=$$directory; \
 	fi; \
 	cargo test $(QUIET) --workspace --no-fail-fast
+
+# What is too long for each change: the tests on a cluster need root and Go. Each line is printed when its part has ended.
+nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and the simulation with many seeds, for some hours: SEED=1 SEEDS=20000
+	@python3 -B .ci/phases.py clear
+	@status=0; part() { if $(BESIDE) "$$@"; then echo "$$1: passed"; else echo "$$1: failed"; status=1; fi; }; \
+	part "build" $(MAKE) build-tests; \
+	part "simulation" env FEEDLINE_SIM_SEEDS=$(or $(SEEDS),20000) cargo test --quiet --workspace --test simulation every_row; \
+	part "chaos" $(MAKE) chaos MINUTES=10 SEED=$(or $(SEED),1); \
+	part "fuzzers" $(MAKE) fuzz SECONDS=60; \
+	part "mutants" $(MAKE) mutants SEED=$(or $(SEED),1); \
+	part "image" $(MAKE) image BINARY=$(FEEDLINE); \
+	part "cluster tests" $(MAKE) test-cluster; \
+	python3 -B .ci/phases.py report; exit $$status
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 

@@ -20,7 +20,7 @@ use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_worker::{ProcessClock, RunningWorker};
 
 const SLOTS: u32 = 6;
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(120);
 
 /// Each slot's rows, batch by batch.
 type Slots = BTreeMap<u32, Vec<Vec<String>>>;

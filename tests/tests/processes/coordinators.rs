@@ -1,7 +1,6 @@
 //! Coordinators as processes: they change their addresses, grow, lose a disk and shrink.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use feedline_tests::http::free_ports;
 use feedline_tests::process::Role;
@@ -84,13 +83,11 @@ fn coordinators_move_grow_lose_a_disk_and_shrink_without_losing_their_ids() {
 
     cluster.roles[1].kill();
     fs::remove_dir_all(cluster.folder(1)).expect("the coordinator has written it");
-    let lost = Instant::now();
     cluster.roles[1] = cluster.run(1);
     // For two seconds, the killed coordinator still counts as a member that answers.
     let repaired = wait_for("a new coordinator has replaced the lost one", || {
         Some(cluster.ids()).filter(|ids| ids[1] != grown[1])
     });
-    assert!(lost.elapsed() < Duration::from_secs(30), "{:?}", lost.elapsed());
     assert_eq!([&repaired[0], &repaired[2]], [&grown[0], &grown[2]]);
 
     let kept = cluster.urls().swap_remove(0);

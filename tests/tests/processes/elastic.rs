@@ -84,7 +84,7 @@ fn digests(batches: &[Batch]) -> BTreeMap<u32, String> {
 }
 
 async fn next(rank: &mut Consumer) -> Option<Batch> {
-    let within = tokio::time::timeout(Duration::from_secs(60), rank.next());
+    let within = tokio::time::timeout(Duration::from_secs(120), rank.next());
     within.await.expect("a batch comes within a minute").expect("the job does not fail")
 }
 

@@ -25,7 +25,7 @@ use self::raw::field;
 use self::scene::Scene;
 
 /// Timeout of an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// A text that occurs only in the names and URLs of one tenant's job. An answer with this text discloses something of the job.
 const MARK: &str = "bees";
 /// An address without a coordinator.

@@ -87,7 +87,7 @@ impl LocalPools {
                 changed.await;
             }
         };
-        let within = tokio::time::timeout(Duration::from_secs(30), reached).await;
+        let within = tokio::time::timeout(Duration::from_secs(120), reached).await;
         assert!(within.is_ok(), "the pools have the sizes {:?} instead of {sizes:?}", self.sizes());
     }
 

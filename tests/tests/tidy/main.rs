@@ -132,7 +132,8 @@ fn no_test_is_ignored() {
     );
 }
 
-/// Only the functions that poll a condition pause. Elsewhere, a pause would stand for an event that a test should wait for.
+/// Only the functions that poll a condition pause. Elsewhere, a test would pause where it should wait for an
+/// event.
 #[test]
 fn only_polling_functions_sleep() {
     let calls = [concat!("thread::", "sleep")];

@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use super::{Cluster, Keys};
 
 /// Timeout of an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The messages of a port scan: both versions of HTTP, and other bytes.
 const PROBES: [&[u8]; 3] = [

@@ -9,6 +9,7 @@ use object_store::path::Path;
 use proptest::prelude::*;
 
 use super::TfRecordReader;
+use crate::local::LocalFile;
 use crate::object::Object;
 use crate::reader::FormatReader;
 use crate::select::Selection;
@@ -118,8 +119,9 @@ async fn large_records_are_skipped_and_small_ones_read_in_large_pieces() {
         let fixture = shard(&tfrecord(&records(&vec![size; count])));
         let listed = fixture.shard().await;
         let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
-        let key = Path::from_absolute_path(fixture.directory.path().join("shard")).unwrap();
-        let object = Arc::new(Object::new(store, key, listed));
+        let path = fixture.directory.path().join("shard");
+        let key = Path::from_absolute_path(&path).unwrap();
+        let object = Arc::new(Object::new(store, key, listed).with_file(Some(LocalFile::linked(path))));
         let index = TfRecordReader.index(&object, &Selection::default()).await.unwrap();
         let (bytes, requests, _) = object.traffic();
         assert_eq!(index.rows(), count as u64);
