@@ -215,7 +215,6 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
 }
 
 /// Decodes `bytes` as an index file, and as the body of an index file.
-#[cfg(feature = "fuzzing")]
 pub(crate) fn read_any(bytes: &[u8]) {
     for file in [bytes.to_vec(), [&header(bytes)[..], bytes].concat()] {
         if let Ok(manifest) = decode(&file) {

@@ -32,12 +32,6 @@ mod tenant_view;
 mod token_authenticator;
 mod victims;
 
-/// Decodes `bytes` as an index file, and as the body of an index file.
-#[cfg(feature = "fuzzing")]
-pub fn read_index(bytes: &[u8]) {
-    index_store::read_any(bytes);
-}
-
 pub use error::CoordinatorError;
 pub use job_series::JobSeries;
 pub use limits::RequestLimits;
@@ -48,3 +42,9 @@ pub use scaling::{PoolChange, PoolDecision, PoolLimits, Scaler};
 pub use settings::CoordinatorSettings;
 pub use tenant_view::TenantView;
 pub use token_authenticator::TokenAuthenticator;
+
+/// Decodes `bytes` as an index file, and as the body of an index file. This is the entry point of the fuzz target `index`.
+#[doc(hidden)]
+pub fn read_index(bytes: &[u8]) {
+    index_store::read_any(bytes);
+}

@@ -1,5 +1,8 @@
-//! Entry points for fuzzers. They decode arbitrary bytes as each message type, in the same way as its receiver.
+//! The entry point of the fuzz target `messages`. It decodes arbitrary bytes as each message type, in the same way as its
+//! receiver.
 
+use bytes::Bytes;
+use feedline_data::manifest::Manifest;
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
 };
@@ -7,7 +10,7 @@ use feedline_data::view::ClusterView;
 use prost::Message;
 
 use crate::convert::Wire;
-use crate::convert::dataset::decode_manifest;
+use crate::convert::dataset::{decode_manifest, encode_manifest};
 use crate::grpc::fuzzing::{read_answer, read_frame};
 use crate::rpc::coordinator_rpcs;
 use crate::services::FetchRequest;
@@ -65,7 +68,7 @@ const MESSAGES: &[(&str, Decoder)] = &[
     ("LocateRequest", decode::<wire::LocateRequest>),
     ("LocateResponse", decode::<wire::LocateResponse>),
     ("ManifestChunk", manifest_chunk),
-    // `feedline_raft` decodes their content and has its own fuzzer.
+    // `feedline_raft` decodes their content and has its own fuzz target.
     ("RaftMessages", decode::<wire::RaftMessages>),
     ("WorkerPlan", convert::<wire::WorkerPlan, WorkerPlan>),
     ("WorkerReport", convert::<wire::WorkerReport, WorkerReport>),
@@ -77,6 +80,22 @@ pub fn read_messages(bytes: &[u8]) {
         read(bytes);
     }
     read_answer(bytes);
+}
+
+/// Encodes a job, and a manifest in each message that contains one, by name. The messages are the seeds of the fuzz target.
+pub fn seed_messages(spec: JobSpec, manifest: &Manifest) -> Vec<(&'static str, Vec<u8>)> {
+    let spec: wire::JobSpec = spec.into_wire();
+    let manifest = Bytes::from(encode_manifest(manifest));
+    let index_chunk = wire::IndexChunk { part: Some(Part::Data(manifest.clone())) };
+    let packed = wire::PackedChunk { offset: 1, bytes: 3, lz4: lz4_flex::block::compress(b"abc").into() };
+    let frame = wire::FetchFrame { frame: Some(wire::fetch_frame::Frame::Packed(packed)) }.encode_to_vec();
+    let header = [&[0][..], &(frame.len() as u32).to_be_bytes()].concat();
+    vec![
+        ("job_spec", spec.encode_to_vec()),
+        ("index_chunk", index_chunk.encode_to_vec()),
+        ("manifest_chunk", wire::ManifestChunk { data: manifest }.encode_to_vec()),
+        ("fetch_response", [header, frame].concat()),
+    ]
 }
 
 fn decode<W: Message + Default>(bytes: &[u8]) {

@@ -11,7 +11,6 @@ mod failover;
 mod fetch_client;
 mod fetch_server;
 mod framing;
-#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod introduction;
 mod link;

@@ -7,7 +7,7 @@ pub mod authenticator;
 pub mod batch;
 mod caller;
 mod convert;
-#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
 pub mod fuzzing;
 pub mod grpc;
 pub mod local;

@@ -171,7 +171,6 @@ impl Caches {
 }
 
 /// Parses `bytes` as a segment on disk, written to `folder`, and as a segment in the object store.
-#[cfg(feature = "fuzzing")]
 pub(crate) fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
     disk::read_arbitrary_bytes(folder, bytes);
     store::read_arbitrary_bytes(bytes);

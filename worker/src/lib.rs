@@ -17,13 +17,6 @@ mod tasks;
 mod tickets;
 mod worker;
 
-/// Fuzzing entry point. Writes `bytes` to `folder` and parses them as a disk cache segment, and as an object store
-/// cache segment.
-#[cfg(feature = "fuzzing")]
-pub fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
-    cache::read_cached_rows(folder, bytes);
-}
-
 pub use feedline_operators::kernel;
 pub use feedline_sources::{Credential, METRICS as STORE_METRICS, ObjectAccess};
 pub use process::{BLOCKING_THREAD_PREFIX, ProcessClock};
@@ -32,3 +25,10 @@ pub use settings::{
     cached_rows_pattern, store_segments_pattern, stored_index_patterns,
 };
 pub use worker::{RunningWorker, start};
+
+/// Writes `bytes` to `folder` and parses them as a disk cache segment, and as an object store cache segment. This is the
+/// entry point of the fuzz target `cache`.
+#[doc(hidden)]
+pub fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
+    cache::read_cached_rows(folder, bytes);
+}

@@ -19,16 +19,17 @@ pub use node::{InjectedFault, MonotonicTime, RaftNode, RaftSettings};
 pub use persisted::{LogWrite, PersistedState};
 pub use raft::eraftpb::Message;
 
-/// Decodes `bytes` as a log file, as a log entry and as a message from another member.
-#[cfg(feature = "fuzzing")]
+/// Decodes `bytes` as a log file, as a log entry and as a message from another member. This is the entry point of the fuzz
+/// target `raft_log`.
+#[doc(hidden)]
 pub fn read_anything(bytes: &[u8]) {
     log::read_anything(bytes);
     // Decoding may fail, but must not panic or hang.
     let _ = (entry::EntryPayload::from_bytes(bytes), decode(bytes));
 }
 
-/// Samples of the data that a member writes and sends, by name, as seeds for a fuzzer.
-#[cfg(feature = "fuzzing")]
+/// Samples of the data that a member writes and sends, by name. They are the seeds of the fuzz target `raft_log`.
+#[doc(hidden)]
 pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let id = MemberId::from_random(7 << 1);
     let members = Members([(id, "http://127.0.0.1:7070".to_owned())].into());

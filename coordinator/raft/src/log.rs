@@ -67,13 +67,11 @@ pub enum LogError {
 }
 
 /// Decodes `bytes` as a log, and as the body of a frame.
-#[cfg(feature = "fuzzing")]
 pub(crate) fn read_anything(bytes: &[u8]) {
     frames::read_anything(bytes);
 }
 
 /// A log, and the body of one of its frames.
-#[cfg(feature = "fuzzing")]
 pub(crate) fn samples(id: crate::MemberId, stored: &crate::PersistedState) -> [Vec<u8>; 2] {
     frames::samples(id, stored).expect("a small log can be encoded")
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::convert::dataset::encode_manifest;
 use crate::convert::samples;
 
 /// The request and response messages that the `.proto` files declare.

@@ -55,7 +55,8 @@ impl Target {
 
     /// Whether users run this code.
     pub fn is_product(&self) -> bool {
-        self.kind != TargetKind::Test && self.folder != "tests" && !self.folder.starts_with("tests/")
+        let is_aside = self.folder.split('/').next().is_some_and(|part| ["tests", "fuzz"].contains(&part));
+        self.kind != TargetKind::Test && !is_aside
     }
 }
 

@@ -19,7 +19,7 @@ const TEST_LINES_MAX: usize = 800;
 
 /// The crates of the workspace on which each crate depends, without the prefix `feedline-`, from the lowest layer to the
 /// highest.
-const LAYERS: [(&str, &[&str]); 23] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("feedline-common", &[]),
     ("feedline-contained", &[]),
     ("feedline-jpeg", &[]),
@@ -60,6 +60,21 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ),
     // The Python package contains the embedded mode.
     ("feedline-python", &["client", "data", "node", "proto"]),
+    (
+        "feedline-fuzz-targets",
+        &[
+            "access",
+            "contained",
+            "coordinator",
+            "data",
+            "jpeg",
+            "operators",
+            "proto",
+            "raft",
+            "sources",
+            "worker",
+        ],
+    ),
     ("feedline-tests", &["access", "client", "coordinator", "data", "proto", "worker"]),
 ];
 

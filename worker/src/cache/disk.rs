@@ -161,7 +161,6 @@ impl Drop for DiskTier {
 }
 
 /// Parses arbitrary bytes as a segment and reads its rows.
-#[cfg(feature = "fuzzing")]
 pub(super) fn read_arbitrary_bytes(folder: &std::path::Path, bytes: &[u8]) {
     std::fs::write(folder.join("1"), bytes).expect("the fuzzer's directory is writable");
     if let Ok(index) = index::DiskIndex::load(folder) {

@@ -349,7 +349,6 @@ fn reason_without_url(error: SourceError) -> String {
 }
 
 /// Parses arbitrary bytes as a segment and reads its rows.
-#[cfg(feature = "fuzzing")]
 pub(super) fn read_arbitrary_bytes(bytes: &[u8]) {
     let object = Bytes::copy_from_slice(bytes);
     let part = |range: Range<u64>| object.get(range.start as usize..range.end as usize);

@@ -250,14 +250,12 @@ fn read_u32(bytes: &[u8], offset: usize) -> u32 {
 }
 
 /// Returns a log, and the body of one of its frames, as seeds for [`read_anything`].
-#[cfg(feature = "fuzzing")]
 pub(super) fn samples(id: MemberId, stored: &PersistedState) -> Result<[Vec<u8>; 2], String> {
     let frame = encode_appends([(Some(&stored.hard_state), &stored.entries[..])])?;
     Ok([encode_log(id, stored)?, frame[FRAME_HEADER_BYTES + BODY_MARKER.len()..].to_vec()])
 }
 
 /// Decodes `bytes` as a log, and as the body of a frame.
-#[cfg(feature = "fuzzing")]
 pub(super) fn read_anything(bytes: &[u8]) {
     if matches!(read_header(bytes), FileHeader::Valid) {
         drop(decode_log(bytes));

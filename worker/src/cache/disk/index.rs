@@ -88,7 +88,6 @@ impl DiskIndex {
     }
 
     /// Reads every row.
-    #[cfg(feature = "fuzzing")]
     pub(super) fn read_all(&self) {
         let rows: Vec<u64> = lock(&self.state).rows.keys().copied().collect();
         rows.into_iter().for_each(|row| drop(self.read(row)));

@@ -1,12 +1,11 @@
-//! Fuzzes the parser of tokenizer files, and tokenizes a few texts with the result.
-
-#![no_main]
+//! The target of tokenizer files.
 
 use std::sync::Arc;
 
 use arrow::array::StringViewArray;
 use feedline_data::schema::ColumnType;
-use libfuzzer_sys::fuzz_target;
+
+use crate::values::{apply, operators};
 
 const PIPELINE: &str = "name: fuzz
 source: {url: texts/, format: text}
@@ -19,7 +18,8 @@ operators:
 const TEXTS: [&str; 5] =
     ["", "Hello world, hello!", "na\u{ef}ve \u{6f22}\u{5b57} \u{1f600}", " \t\n  ", "aaaaaaaaaaaaaaaa"];
 
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(operators) = feedline_fuzz::operators(PIPELINE, ("text", ColumnType::Utf8), bytes) else { return };
-    feedline_fuzz::run(&operators, "text", Arc::new(StringViewArray::from_iter_values(TEXTS)));
-});
+/// Parses a tokenizer file, and tokenizes a few texts with the result.
+pub fn tokenizer(bytes: &[u8]) {
+    let Ok(operators) = operators(PIPELINE, ("text", ColumnType::Utf8), bytes) else { return };
+    apply(&operators, "text", Arc::new(StringViewArray::from_iter_values(TEXTS)));
+}

@@ -1,0 +1,48 @@
+//! Fuzz targets of all parsers of untrusted input. A target is a function that must return for every input: panics, hangs,
+//! and the use of much memory are failures.
+//!
+//! `make fuzz` calls each target with inputs that a fuzzer generates. The tests of this crate call it with its corpus, its
+//! seeds, and mutations of both.
+
+mod control;
+mod images;
+mod seeds;
+mod shards;
+mod thread_state;
+mod tokenizers;
+mod values;
+
+pub use control::{access, cache, index, messages, pipeline, raft_log};
+pub use images::{image, raster};
+pub use seeds::{Seed, seeds};
+pub use shards::{arrow, csv, example, jsonl, npy, parquet, read_shard, tar, tfrecord};
+pub use thread_state::block_on;
+pub use tokenizers::tokenizer;
+
+/// A fuzz target.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// The name of the binary for cargo-fuzz, and of the directory of the corpus.
+    pub name: &'static str,
+    /// Parses an input.
+    pub run: fn(&[u8]),
+}
+
+/// Calls a macro with the names of all targets. The name of a target is the name of its function.
+#[macro_export]
+macro_rules! with_targets {
+    ($macro:ident) => {
+        $macro! {
+            access arrow cache csv example image index jsonl messages npy parquet pipeline raft_log raster tar tfrecord tokenizer
+        }
+    };
+}
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        /// All fuzz targets, by name.
+        pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), run: $name }),*];
+    };
+}
+
+with_targets!(targets);
