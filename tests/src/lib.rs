@@ -167,6 +167,10 @@ pub fn wait_for<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
     wait_with_pauses(what, POLL_PAUSE, poll)
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a condition of other processes cannot be waited for without a pause"
+)]
 fn wait_with_pauses<T>(what: &str, pause: Duration, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + CONDITION_TIMEOUT;
     loop {

@@ -123,8 +123,7 @@ fn create_log(role: &str) -> (PathBuf, File) {
     let folder = build_directory().join("../role-logs");
     std::fs::create_dir_all(&folder).expect("the directory of the build is writable");
     let test = std::thread::current().name().unwrap_or("test").replace("::", ".");
-    let name =
-        format!("{test}-{}-{}-{role}.log", std::process::id(), ROLES.fetch_add(1, Ordering::Relaxed));
+    let name = format!("{test}-{}-{}-{role}.log", std::process::id(), ROLES.fetch_add(1, Ordering::Relaxed));
     let path = folder.canonicalize().unwrap_or(folder).join(name);
     let file = File::create(&path).expect("the directory of the build is writable");
     (path, file)

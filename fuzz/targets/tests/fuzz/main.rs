@@ -49,24 +49,25 @@ fn target(name: &str) -> &'static Target {
 fn inputs(target: &Target) -> Vec<Input> {
     let mut inputs = Vec::new();
     for entry in fs::read_dir(fuzz_folder().join("corpus").join(target.name)).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        inputs.push(Input { name, bytes: fs::read(&path).unwrap() });
+        let path = entry.expect("the corpus is readable").path();
+        let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
+        inputs.push(Input { name, bytes: fs::read(&path).expect("the corpus is readable") });
     }
     // The order in the directory would change the mutations.
     inputs.sort_unstable_by(|left, right| left.name.cmp(&right.name));
-    let seeds = seeds(target.name).unwrap();
+    let seeds = seeds(target.name).expect("seeds can be generated");
     inputs.extend(seeds.into_iter().map(|seed| Input { name: seed.name, bytes: seed.bytes }));
     inputs
 }
 
 #[expect(clippy::disallowed_methods, reason = "a switch for the author of a change, not a setting")]
 fn mutations() -> u64 {
-    std::env::var("FEEDLINE_FUZZ_MUTATIONS").map_or(MUTATIONS, |count| count.parse().unwrap())
+    std::env::var("FEEDLINE_FUZZ_MUTATIONS")
+        .map_or(MUTATIONS, |count| count.parse().expect("FEEDLINE_FUZZ_MUTATIONS is a number"))
 }
 
 fn fuzz_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in fuzz").to_owned()
 }
 
 #[test]

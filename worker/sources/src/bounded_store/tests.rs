@@ -124,7 +124,11 @@ impl PaginatedListStore for SlowPages {
             e_tag: None,
             version: None,
         };
-        let result = ListResult { common_prefixes: vec![Path::from("folder/sub")], objects: vec![object], extensions: Extensions::default() };
+        let result = ListResult {
+            common_prefixes: vec![Path::from("folder/sub")],
+            objects: vec![object],
+            extensions: Extensions::default(),
+        };
         let page_token = (page + 1 < self.page_count).then(|| (page + 1).to_string());
         Ok(PaginatedListResult { result, page_token })
     }
@@ -162,7 +166,11 @@ struct EndlessPages;
 #[async_trait]
 impl PaginatedListStore for EndlessPages {
     async fn list_paginated(&self, _: Option<&str>, _: PaginatedListOptions) -> Result<PaginatedListResult> {
-        let result = ListResult { common_prefixes: Vec::new(), objects: Vec::new(), extensions: Extensions::default() };
+        let result = ListResult {
+            common_prefixes: Vec::new(),
+            objects: Vec::new(),
+            extensions: Extensions::default(),
+        };
         Ok(PaginatedListResult { result, page_token: Some("again".to_owned()) })
     }
 }
