@@ -20,7 +20,9 @@ const NUMBERS: [&[u8]; 8] =
 pub(super) fn mutate(inputs: &[Vec<u8>], seed: u64) -> Vec<u8> {
     let mut random = Random { state: seed };
     let mut bytes = random.choose(inputs).clone();
-    for _ in 0..=random.below(MAX_CHANGES) {
+    // A single change often leaves the rest of the input valid.
+    let changes = if random.is_true() { 1 } else { 1 + random.below(MAX_CHANGES) };
+    for _ in 0..changes {
         change(&mut bytes, inputs, &mut random);
     }
     bytes.truncate(MAX_BYTES);
@@ -150,7 +152,7 @@ fn mutations_depend_only_on_the_inputs_and_the_seed() {
     let mut different = first.clone();
     different.sort_unstable();
     different.dedup();
-    assert!(different.len() > 700, "only {} of 1,000 mutations are different", different.len());
+    assert!(different.len() > 500, "only {} of 1,000 mutations are different", different.len());
     assert!(first.iter().any(|mutation| mutation.windows(5).any(|part| part == b"1e999")));
     assert!(mutations(&[Vec::new()]).iter().any(|mutation| !mutation.is_empty()));
 }

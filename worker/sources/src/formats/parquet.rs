@@ -4,15 +4,20 @@ mod fields;
 mod reader;
 mod thrift;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use feedline_contained::contained;
 use feedline_data::manifest::{Block, ShardIndex};
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
 use crate::blocks::MAX_BLOCK_ROWS;
@@ -110,13 +115,26 @@ async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> 
     }
     let reader = ObjectReader::new(object).with_footer().await?;
     let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
-    let metadata = ArrowReaderMetadata::load_async(&mut reader.clone(), options.clone()).await;
+    let metadata =
+        contained_read(ArrowReaderMetadata::load_async(&mut reader.clone(), options.clone())).await;
     let metadata = metadata.map_err(|error| reader.error(&error, shard.size_bytes))?;
     // Read text and bytes as views, so that values are not copied.
     let options = options.with_schema(fields::with_views(metadata.schema()));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
         .map_err(|error| SourceError::unsupported(&shard, error.to_string()))?;
     Ok(ParquetFooter { metadata })
+}
+
+/// Completes a read of the Parquet library. Converts a panic to an error, because the library panics on some corrupted files.
+async fn contained_read<T>(
+    read: impl Future<Output = Result<T, ParquetError>> + Send,
+) -> Result<T, ParquetError> {
+    let mut read = pin!(read);
+    poll_fn(|context| {
+        contained(|| Ok(read.as_mut().poll(context)), "the Parquet data is invalid: the file is corrupted")
+            .unwrap_or_else(|reason| Poll::Ready(Err(ParquetError::General(reason))))
+    })
+    .await
 }
 
 /// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns.
@@ -213,10 +231,12 @@ async fn read_group(
     if rows < group_rows {
         builder = builder.with_row_selection(RowSelection::from(selectors));
     }
-    let stream = builder.build().map_err(|error| reader.error(&error, block.offset))?;
-    let schema = stream.schema().clone();
-    let batches: Vec<RecordBatch> =
-        stream.try_collect().await.map_err(|error| reader.error(&error, block.offset))?;
+    let batches = contained_read(async {
+        let stream = builder.build()?;
+        let schema = stream.schema().clone();
+        Ok((schema, stream.try_collect::<Vec<RecordBatch>>().await?))
+    });
+    let (schema, batches) = batches.await.map_err(|error| reader.error(&error, block.offset))?;
     let batch = match batches.as_slice() {
         [batch] => batch.clone(),
         many => arrow::compute::concat_batches(&schema, many).map_err(|error| corrupt(error.to_string()))?,

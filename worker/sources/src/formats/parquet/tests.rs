@@ -139,6 +139,29 @@ async fn errors_name_the_reason() {
     }
 }
 
+/// The lowest bit of an encoded number is its sign. The library panics on negative offsets and sizes.
+#[tokio::test]
+async fn wrong_signs_in_the_footer_are_errors() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+    let bytes = write(&batch, WriterProperties::default());
+    let end = bytes.len() - 8;
+    let footer_bytes = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+    let mut contained = 0;
+    for at in end - footer_bytes..end {
+        let mut corrupt = bytes.clone();
+        corrupt[at] ^= 1;
+        let fixture = fixture(&corrupt, Format::Parquet, &[]);
+        let Ok(shard) = fixture.index().await else { continue };
+        for block in 0..shard.index.blocks.len() {
+            if let Err(error) = fixture.read(&shard, block, None).await {
+                contained += usize::from(error.to_string().contains("the Parquet data is invalid"));
+            }
+        }
+    }
+    assert!(contained >= 2, "only {contained} errors are caused by negative offsets and sizes");
+}
+
 #[tokio::test]
 async fn the_parquet_reader_detects_a_changed_shard() {
     let fixture = shard(many_kinds());
