@@ -128,7 +128,7 @@ def test_a_machine_works_in_a_long_path_with_a_strict_umask(tmp_path):
 
 
 def test_the_clients_of_the_api_server_do_not_wait_long_after_an_outage(monkeypatch):
-    """All but the kubelets, whose restart would disturb pods."""
+    """All but the kubelets, whose restart would disturb pods, are started again."""
     restarted = []
 
     class Programs:
@@ -153,6 +153,7 @@ def test_the_clients_of_the_api_server_do_not_wait_long_after_an_outage(monkeypa
     monkeypatch.setattr(cluster.Cluster, "wait", lambda self, *arguments, **options: None)
     monkeypatch.setattr(cluster.Cluster, "kubectl", lambda self, *arguments: None)
     stopped.stop_api_server()
+    assert list(stopped.control_plane.processes) == ["etcd", "dns"]
     stopped.start_api_server()
     assert restarted == ["controllers", "scheduler", "dns", "proxy"]
     for _ in range(2):

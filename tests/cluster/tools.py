@@ -197,7 +197,8 @@ def link(entry: Path, target: Path) -> None:
         if source.is_dir():
             link(source, output)
             for other in {path.name for path in output.iterdir()} - {path.name for path in source.iterdir()}:
-                (output / other).unlink()
+                if not other.startswith("."):  # Another run may be making this link.
+                    (output / other).unlink(missing_ok=True)
         elif not (output.exists() and output.samefile(source)):
             partial = output.with_name(f".{source.name}.{os.getpid()}")
             try:

@@ -21,9 +21,10 @@ from harness.programs import REPOSITORY, TOOLS, search_path
 
 STATE = REPOSITORY / "target/clusters"
 CGROUP = "feedline-test"
-# Programs that reach the API server again only minutes after an outage, because they wait longer after each attempt. In
-# a cluster with leader election, the first two end during an outage and are started again.
-SLOW_CLIENTS = ["controllers", "scheduler", "dns", "proxy", "kwok"]
+# Programs that end during an outage of the API server, because they lose the election of a leader.
+ELECTED = ["controllers", "scheduler"]
+# Programs that reach the API server again only minutes after an outage, because they wait longer after each attempt.
+SLOW_CLIENTS = ["dns", "proxy", "kwok"]
 
 STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -236,11 +237,15 @@ class Cluster:
         self.wait(f"node/{node}", "condition=Ready")
 
     def stop_api_server(self) -> None:
+        """Ends the API server and what cannot continue without it. Nodes and DNS continue."""
         self._had_outage = True
-        self.control_plane.machine.signal("apiserver")
+        for name in [*ELECTED, "apiserver"]:
+            self.control_plane.machine.signal(name)
 
     def start_api_server(self) -> None:
         self.control_plane.start_api_server(self.unreachable_seconds)
+        for name in ELECTED:
+            self.control_plane.machine.restart(name)
         for machine in [self.control_plane.machine, *(node.machine for node in self.nodes.values())]:
             for name in SLOW_CLIENTS:
                 if name in machine.processes:

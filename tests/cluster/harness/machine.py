@@ -97,10 +97,10 @@ class Machine:
             process.wait()
 
     def restart(self, name: str) -> None:
-        """Ends a program, and starts it again with the same command."""
-        command = self.commands[name]
-        self.signal(name)
-        self.start(name, *command)
+        """Starts a program again with the same command, after its end."""
+        if name in self.processes:
+            self.signal(name)
+        self.start(name, *self.commands[name])
 
     def ended(self) -> dict[str, int]:
         """Returns the programs that have ended, and their exit status. Those that a test stopped are not among them."""
