@@ -110,7 +110,8 @@ impl SavedTrace {
             )));
         }
         let trace = Self::parse(&read(&path, "change its permissions")?, &path)?;
-        if trace.pipeline != pipeline.to_yaml() {
+        // The texts can differ, because another version of Feedline may have formatted the pipeline.
+        if Pipeline::from_yaml(&trace.pipeline, "its pipeline").ok() != Some(pipeline) {
             return Err(Failure::invalid_usage(format!(
                 "the trace {} is out of date, because {file} has changed since: create a new trace with \
                  `feedline explain {file} --save-trace`",
