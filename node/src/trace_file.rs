@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use feedline_common::files::{FileAccess, replace_file};
 use feedline_data::pipeline::Pipeline;
 use feedline_planner::model::JobModel;
 use feedline_planner::observe;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
-use crate::replace::replace;
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -157,7 +157,7 @@ fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
         Ok(_) => fs::canonicalize(path)?,
         Err(_) => path.to_owned(),
     };
-    replace(&target, |file| file.write_all(text.as_bytes()))
+    replace_file(&target, FileAccess::Unchanged, |file| file.write_all(text.as_bytes()))
 }
 
 fn read(path: &Path, advice: &str) -> Result<String, Failure> {
