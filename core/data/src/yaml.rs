@@ -5,21 +5,17 @@
 
 mod document;
 mod error;
+mod options;
 #[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_saphyr::Options;
-use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy};
 
 pub(crate) use document::Document;
 pub use error::{YamlError, YamlProblem};
 
-/// Maximum number of values in a file. Values of aliases are counted once per alias as well.
-const MAX_VALUES: usize = 200_000;
-/// Maximum nesting depth of lists and mappings.
-const MAX_DEPTH: usize = 64;
+use options::options;
 
 /// Parses the text of a file with one document.
 ///
@@ -55,26 +51,4 @@ pub(crate) fn format<T: Serialize>(value: &T) -> Result<String, serde_saphyr::Se
     // Long texts stay on one line, so that they can be searched for.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(value, options)
-}
-
-fn options() -> Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_nodes: MAX_VALUES,
-            max_depth: MAX_DEPTH,
-            flow_nesting_limit: MAX_DEPTH,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_VALUES,
-        },
-        duplicate_keys: DuplicateKeyPolicy::Error,
-        merge_keys: MergeKeyPolicy::Error,
-        strict_booleans: true,
-        null_as_string: true,
-        leading_zero_numbers_as_strings: true,
-        underscored_numbers_as_strings: true,
-        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        reject_unsupported_tags: true,
-        with_snippet: false,
-    }
 }

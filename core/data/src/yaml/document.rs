@@ -6,6 +6,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_path_to_error::{Path, Segment};
 use serde_saphyr::Spanned;
 
+use super::options::options;
+
 /// A value in a file.
 #[derive(Debug)]
 pub(crate) struct Document {
@@ -27,7 +29,7 @@ struct DocumentEntry {
 impl Document {
     /// Parses a file. `None` if the file is invalid or contains a key that is a list or a mapping.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        serde_saphyr::from_str_with_options(text, super::options()).ok()
+        serde_saphyr::from_str_with_options(text, options()).ok()
     }
 
     /// The line of a key of this mapping.

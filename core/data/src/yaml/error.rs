@@ -4,7 +4,8 @@ use serde_path_to_error::{Path, Segment};
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
-use super::{Document, MAX_DEPTH, MAX_VALUES};
+use super::document::Document;
+use super::options::{MAX_DEPTH, MAX_VALUES};
 use crate::pipeline::{did_you_mean, join_names};
 
 /// An error in a YAML file.
