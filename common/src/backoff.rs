@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-/// A sequence of pauses. Each pause is twice as long as the previous pause, up to a maximum.
+/// A sequence of pauses with jitter. Each limit of a pause is twice as long as the previous limit, up to a maximum. A pause is
+/// a random duration from half of its limit to its limit, so that callers that failed at the same time, for example because
+/// a coordinator restarts, do not retry at the same time.
+///
+/// The formula is "equal jitter" of M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. "Full jitter",
+/// from 0 to the limit, spreads the attempts further, but some callers would retry at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
     max: Duration,
-    next_pause: Duration,
+    next_limit: Duration,
 }
 
 impl Backoff {
-    /// Creates a sequence that starts with `first` and never exceeds `max`.
+    /// Creates a sequence whose first pause is at most `first`. No pause exceeds `max`.
     pub const fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, next_pause: first }
+        Self { first, max, next_limit: first }
     }
 
     /// Creates a sequence from durations in milliseconds.
@@ -21,16 +26,16 @@ impl Backoff {
         Self::new(Duration::from_millis(first_ms), Duration::from_millis(max_ms))
     }
 
-    /// Returns the pause after a failed attempt and doubles the next pause.
+    /// Returns the pause after a failed attempt and doubles the limit of the next pause.
     pub fn next_pause(&mut self) -> Duration {
-        let pause = self.next_pause;
-        self.next_pause = (pause * 2).min(self.max);
-        pause
+        let limit = self.next_limit;
+        self.next_limit = (limit * 2).min(self.max);
+        limit.mul_f64(0.5 + 0.5 * fastrand::f64())
     }
 
     /// Restarts the sequence after a successful attempt.
     pub fn reset(&mut self) {
-        self.next_pause = self.first;
+        self.next_limit = self.first;
     }
 }
 
@@ -39,12 +44,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_maximum_and_restart_after_a_success() {
-        let mut backoff = Backoff::from_millis(50, 250);
-        let mut pauses = || [(); 4].map(|()| backoff.next_pause().as_millis());
-        assert_eq!(pauses(), [50, 100, 200, 250]);
-        assert_eq!(pauses(), [250; 4]);
-        backoff.reset();
-        assert_eq!(backoff.next_pause().as_millis(), 50);
+    fn limits_of_pauses_double_up_to_the_maximum_and_restart_after_a_success() {
+        for _ in 0..1_000 {
+            let mut backoff = Backoff::from_millis(50, 250);
+            for limit_ms in [50, 100, 200, 250, 250, 250] {
+                let pause = backoff.next_pause();
+                let limit = Duration::from_millis(limit_ms);
+                assert!(limit / 2 <= pause && pause <= limit, "{pause:?} of {limit:?}");
+            }
+            backoff.reset();
+            assert!(backoff.next_pause() <= Duration::from_millis(50));
+        }
+    }
+
+    #[test]
+    fn callers_do_not_pause_in_step() {
+        let mut pauses = [(); 100].map(|()| Backoff::from_millis(1_000, 1_000).next_pause());
+        pauses.sort();
+        let (shortest, longest) = (pauses[0], pauses[99]);
+        assert!(shortest < Duration::from_millis(600) && longest > Duration::from_millis(900), "{pauses:?}");
     }
 }

@@ -3,16 +3,14 @@
 //! File: 8 bytes magic, format version (u32, little-endian), CRC-32C of the rest (u32), then the manifest's bytes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use feedline_common::files::{FileAccess, remove_incomplete_files, replace_file};
 use feedline_data::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
-
-use feedline_raft::files::{
-    DirectoryError, error_reason, prepare_directory, remove_incomplete_files, replace_file, write_error_fix,
-};
+use feedline_raft::files::{DirectoryError, error_reason, prepare_directory, write_error_fix};
 
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
 const VERSION: u32 = 1;
@@ -75,7 +73,11 @@ impl IndexStore {
             return Ok(());
         }
         let body = encode_manifest(manifest);
-        replace_file(&path, &[&header(&body), &body]).map_err(|error| {
+        let written = replace_file(&path, FileAccess::Unchanged, |file| {
+            file.write_all(&header(&body))?;
+            file.write_all(&body)
+        });
+        written.map_err(|error| {
             format!(
                 "cannot write the dataset index {}: {}; {}; no acknowledged data is lost",
                 path.display(),

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use feedline_data::urls::UrlPolicy;
+use feedline_data::yaml::{self, YamlProblem};
 use feedline_worker::Credential;
-use serde_yaml_ng::{Mapping, Value};
+use serde_json::{Map, Value};
 
 use crate::failure::{Failure, reason};
 
@@ -35,23 +36,28 @@ pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure>
 
 /// Parses the text of a file. An error starts with `:`, followed by the line number if the YAML parser reports it.
 fn parse(text: &str) -> Result<BTreeMap<String, Credential>, String> {
-    let document: Value = serde_yaml_ng::from_str(text).map_err(|error| {
-        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        format!("{line}: invalid YAML, or a duplicate name; {FILE_EXAMPLE}")
-    })?;
+    let document = match yaml::parse(text) {
+        Ok(document) => document,
+        Err(error) if error.problem == YamlProblem::Empty => Value::Null,
+        // The sentence of the error could contain a value.
+        Err(error) => {
+            let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
+            return Err(format!("{line}: invalid YAML, or a duplicate name; {FILE_EXAMPLE}"));
+        }
+    };
     let names = match document {
-        Value::Mapping(names) => names,
-        Value::Null => Mapping::new(),
+        Value::Object(names) => names,
+        Value::Null => Map::new(),
         _ => return Err(format!(": invalid credentials: {FILE_EXAMPLE}")),
     };
     let mut all = BTreeMap::new();
     for (name, options) in names {
-        let Some(name) = name.as_str().filter(|name| is_name(name)).map(str::to_owned) else {
+        if !is_name(&name) {
             return Err(format!(
                 ": invalid name: only letters, digits, `_`, `.` and `-` are allowed; {FILE_EXAMPLE}"
             ));
-        };
-        let Value::Mapping(options) = options else {
+        }
+        let Value::Object(options) = options else {
             return Err(format!(": `{name}` has no options; {FILE_EXAMPLE}"));
         };
         let credential = parse_credential(options).map_err(|sentence| format!(": `{name}`: {sentence}"))?;
@@ -65,12 +71,10 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.chars().all(allowed)
 }
 
-fn parse_credential(mapping: Mapping) -> Result<Credential, String> {
+fn parse_credential(entries: Map<String, Value>) -> Result<Credential, String> {
     let mut options = Vec::new();
     let mut urls = UrlPolicy::default();
-    for (key, value) in mapping {
-        let key =
-            key.as_str().ok_or_else(|| format!("an option name is not a string; {FILE_EXAMPLE}"))?.to_owned();
+    for (key, value) in entries {
         if key == "urls" {
             urls = parse_scope(value)?;
             continue;
@@ -92,7 +96,7 @@ fn parse_credential(mapping: Mapping) -> Result<Credential, String> {
 fn parse_scope(value: Value) -> Result<UrlPolicy, String> {
     let prefixes = match value {
         Value::String(one) => vec![one],
-        Value::Sequence(many) => {
+        Value::Array(many) => {
             let texts = many.into_iter().map(|one| one.as_str().map(str::to_owned));
             texts
                 .collect::<Option<Vec<_>>>()

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use feedline_access::key_files::INITIAL_TOKENS;
 use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_access::{CertificateAuthority, Secret, warn_if_exposed};
+use feedline_common::files::{FileAccess, replace_file};
 
 use self::apply::ApplyArgs;
 use self::expiry::{Expiry, parse_expiry};
@@ -191,15 +192,10 @@ fn create_certificate(args: &CertArgs) -> Result<(), Failure> {
     ))?)
 }
 
-/// Writes a file atomically. Only its owner can read it.
+/// Writes a file atomically and durably. Only its owner can read it.
 fn write_private_file(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = folder.join(name);
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.persist(&path).map_err(|error| error.error)
-    });
-    written
-        .map(|_| ())
+    replace_file(&path, FileAccess::OwnerOnly, |file| file.write_all(text.as_bytes()))
         .map_err(|error| Failure::failed(format!("cannot write {}: {}", path.display(), reason(&error))))
 }
 

@@ -30,7 +30,6 @@ mod plan;
 mod process_metrics;
 mod progress;
 mod reload;
-mod replace;
 mod run;
 mod serve;
 mod service;

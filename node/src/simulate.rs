@@ -101,12 +101,12 @@ fn simulate(scenario: &Scenario, rule: ScalingRule) -> Result<RuleResult, Failur
 }
 
 fn load(file: &Path) -> Result<Scenario, Failure> {
-    let name = file.display();
+    let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::invalid_usage(format!(
             "cannot read {name}: {}; pass the path of a scenario file",
             reason(&error)
         ))
     })?;
-    Scenario::from_yaml(&text).map_err(|sentence| Failure::invalid_usage(format!("{name}: {sentence}")))
+    Scenario::from_yaml(&text, &name).map_err(Failure::invalid_usage)
 }

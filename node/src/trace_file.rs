@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use feedline_common::files::{FileAccess, replace_file};
 use feedline_data::pipeline::Pipeline;
 use feedline_planner::model::JobModel;
 use feedline_planner::observe;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
-use crate::replace::replace;
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -110,7 +110,8 @@ impl SavedTrace {
             )));
         }
         let trace = Self::parse(&read(&path, "change its permissions")?, &path)?;
-        if trace.pipeline != pipeline.to_yaml() {
+        // The texts can differ, because another version of Feedline may have formatted the pipeline.
+        if Pipeline::from_yaml(&trace.pipeline, "its pipeline").ok() != Some(pipeline) {
             return Err(Failure::invalid_usage(format!(
                 "the trace {} is out of date, because {file} has changed since: create a new trace with \
                  `feedline explain {file} --save-trace`",
@@ -156,7 +157,7 @@ fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
         Ok(_) => fs::canonicalize(path)?,
         Err(_) => path.to_owned(),
     };
-    replace(&target, |file| file.write_all(text.as_bytes()))
+    replace_file(&target, FileAccess::Unchanged, |file| file.write_all(text.as_bytes()))
 }
 
 fn read(path: &Path, advice: &str) -> Result<String, Failure> {

@@ -27,15 +27,7 @@ pub(crate) fn load<T>(
 
 /// Parses the text of a file. The error message contains the line number, if known.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, String> {
-    let located = |error: serde_yaml_ng::Error| {
-        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        let sentence = error.to_string();
-        let end = sentence.rfind(" at line ").unwrap_or(sentence.len());
-        format!("{file}{line}: {}", &sentence[..end])
-    };
-    // Check for duplicate keys, which only this call rejects.
-    serde_yaml_ng::from_str::<serde_yaml_ng::Value>(text).map_err(located)?;
-    serde_yaml_ng::from_str(text).map_err(located)
+    feedline_data::yaml::parse(text).map_err(|error| error.message(file))
 }
 
 /// Loads the planner's settings.
@@ -68,6 +60,9 @@ mod tests {
             error_of("cache_memory_share: 2"),
             "p.yaml: invalid cache_memory_share 2: expected a number from 0 to 1"
         );
-        assert!(error_of("headroom: 1\nheadrom: 2").starts_with("p.yaml:2: unknown field `headrom`"));
+        assert!(
+            error_of("headroom: 1\nheadrom: 2")
+                .starts_with("p.yaml:2: unknown key `headrom`; did you mean `headroom`?")
+        );
     }
 }

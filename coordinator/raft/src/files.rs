@@ -1,15 +1,8 @@
-//! Atomic and durable file replacement, and messages for file system errors.
+//! Checks and syncs of directories, and messages for file system errors.
 
-use std::fs::{self, DirEntry, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Suffix that is appended to the final name of a file while the file is incomplete.
-const INCOMPLETE_SUFFIX: &str = ".new";
-/// Age above which an incomplete file is assumed to be from a killed process.
-const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,42 +16,6 @@ pub struct DirectoryError {
     pub reason: String,
     /// The flag that sets the directory.
     pub flag: &'static str,
-}
-
-/// Replaces the contents of the file at `path` with `parts`, atomically and durably. If several processes replace a file at
-/// the same time, the last write wins.
-///
-/// # Errors
-/// Returns file system errors.
-pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut prefix = path.file_name().unwrap_or_default().to_owned();
-    prefix.push(INCOMPLETE_SUFFIX);
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(&prefix)
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)?;
-    for part in parts {
-        file.write_all(part)?;
-    }
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    sync_folder_of(path)
-}
-
-/// Removes incomplete files that killed processes have left in `folder`. The final names of these files end with `suffix`.
-pub fn remove_incomplete_files(folder: &Path, suffix: &str) {
-    let incomplete = format!("{suffix}{INCOMPLETE_SUFFIX}");
-    let unfinished = |entry: &DirEntry| {
-        let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
-        let age = changed.and_then(|changed| changed.elapsed().ok());
-        entry.file_name().to_string_lossy().contains(&incomplete)
-            && age.is_some_and(|age| age > INCOMPLETE_MAX_AGE)
-    };
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(unfinished) {
-        // A remaining file only occupies disk space.
-        let _ = fs::remove_file(entry.path());
-    }
 }
 
 /// Makes the name of a file durable.
@@ -111,7 +68,6 @@ pub fn write_error_fix(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
     use std::thread;
-    use std::time::SystemTime;
 
     #[test]
     fn processes_that_start_at_the_same_time_can_use_the_same_directory() {
@@ -127,43 +83,5 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(&folder).expect("a directory").count(), 0, "no probe file is left");
-    }
-
-    #[test]
-    fn simultaneous_replacements_leave_one_complete_file() {
-        let root = tempfile::tempdir().expect("a directory");
-        let path = root.path().join("key.index");
-        let written: Vec<Vec<u8>> = (1..=8).map(|by| vec![by; usize::from(by) * 5_000]).collect();
-        thread::scope(|scope| {
-            for body in &written {
-                scope.spawn(|| {
-                    for _ in 0..20 {
-                        replace_file(&path, &[body]).expect("replaced");
-                        let read = fs::read(&path).expect("a file");
-                        assert!(written.contains(&read), "{} bytes of {:?}", read.len(), read.first());
-                    }
-                });
-            }
-        });
-        assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1, "no incomplete file is left");
-    }
-
-    #[test]
-    fn only_old_incomplete_files_are_removed() {
-        let root = tempfile::tempdir().expect("a directory");
-        let long_ago = SystemTime::now() - INCOMPLETE_MAX_AGE * 2;
-        for name in ["key.index", "key.index.newAbC", "other.index.newDeF", "theirs.newGhI"] {
-            let file = File::create(root.path().join(name)).expect("written");
-            if name != "other.index.newDeF" {
-                file.set_modified(long_ago).expect("set");
-            }
-        }
-        remove_incomplete_files(root.path(), ".index");
-        let mut left: Vec<_> = fs::read_dir(root.path())
-            .expect("a directory")
-            .map(|entry| entry.expect("read").file_name())
-            .collect();
-        left.sort();
-        assert_eq!(left, ["key.index", "other.index.newDeF", "theirs.newGhI"]);
     }
 }

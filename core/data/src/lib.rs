@@ -22,3 +22,4 @@ pub mod sequence;
 pub mod tenants;
 pub mod urls;
 pub mod view;
+pub mod yaml;

@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use feedline_client::digest::{ContentDigest, StreamDigest};
+use feedline_common::files::{FileAccess, create_incomplete_file, replace_file};
 use feedline_data::checkpoint::Position;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
-use crate::replace::{create_temporary, replace};
 
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl PositionFile {
 
     /// Replaces the file at `path` atomically.
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
-        let written = replace(path, |file| {
+        let written = replace_file(path, FileAccess::Unchanged, |file| {
             serde_json::to_writer_pretty(&mut *file, self)?;
             file.write_all(b"\n")
         });
@@ -90,7 +90,7 @@ impl PositionFile {
 
 /// Checks that a file at `path` can be written, before the job starts.
 pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
-    create_temporary(path).map(drop).map_err(|error| {
+    create_incomplete_file(path, FileAccess::Unchanged).map(drop).map_err(|error| {
         let reason = reason(&error);
         Failure::invalid_usage(format!("cannot write {}: {reason}; pass another --position", path.display()))
     })

@@ -1,4 +1,5 @@
-//! Jobs with random faults, by seed: the batches are equal to those without faults.
+//! Jobs with random faults, by seed: the batches are equal to those without faults. `fastrand` determines the pauses between
+//! retries.
 
 use feedline_data::random::mix64;
 
@@ -52,6 +53,7 @@ fn workers(layout: &Layout, random: &mut Random) -> Arc<FakeWorkers> {
 #[tokio::test(start_paused = true)]
 async fn deterministic_batches_do_not_depend_on_faults() {
     for seed in 0..150 {
+        fastrand::seed(seed);
         let mut random = Random(seed);
         let streams = 1 + random.below(4);
         let layout = job(&mut random, streams);
@@ -77,6 +79,7 @@ async fn deterministic_batches_do_not_depend_on_faults() {
 #[tokio::test(start_paused = true)]
 async fn relaxed_rows_are_delivered_once_despite_faults() {
     for seed in 0..150 {
+        fastrand::seed(seed);
         let mut random = Random(1000 + seed);
         let layout = job(&mut random, 1);
         let holders: &[u64] = if random.below(2) == 0 { &[1] } else { &[1, 2] };

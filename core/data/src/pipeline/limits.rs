@@ -11,8 +11,6 @@ use crate::urls::check_no_secrets;
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 /// Maximum nesting depth of list columns.
 pub const MAX_NESTING: usize = 8;
-/// Maximum number of values in a pipeline file after alias expansion.
-pub(super) const MAX_VALUES: usize = 200_000;
 /// Maximum number of operators.
 const MAX_OPERATORS: usize = 256;
 /// Maximum number of paths, globs and URLs of a source.

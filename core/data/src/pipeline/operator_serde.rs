@@ -40,7 +40,8 @@ impl Serialize for Parameters<'_> {
 
 impl<'de> Deserialize<'de> for Operator {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntryVisitor)
+        // Not `deserialize_map`, so that an error for another type shows what the visitor expects.
+        deserializer.deserialize_any(EntryVisitor)
     }
 }
 

@@ -1,13 +1,10 @@
 //! Reads and writes pipeline files. Errors name the file and line, and suggest known names.
 
-use serde_yaml_ng::Value;
-
 use super::check_error::ErrorPath;
-use super::{Pipeline, PipelineError};
+use super::limits::MAX_FILE_BYTES;
+use super::{BENCHMARK_OPERATORS, OPERATOR_NAMES, Pipeline, PipelineError};
+use crate::yaml::{self, Document, YamlError, YamlProblem};
 
-mod lines;
-mod sentence;
-mod size;
 #[cfg(test)]
 mod tests;
 
@@ -17,74 +14,113 @@ impl Pipeline {
     /// # Errors
     /// Returns a message such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, PipelineError> {
-        size::check(text).map_err(|sentence| error_at(file, None, &sentence))?;
-        check_document(text, file)?;
+        if text.len() > MAX_FILE_BYTES {
+            return Err(PipelineError::new(format!(
+                "{file}: the file is {} bytes long; the limit is {MAX_FILE_BYTES} bytes; use globs, prefixes or braces in URLs",
+                text.len()
+            )));
+        }
         let pipeline: Self =
-            serde_yaml_ng::from_str(text).map_err(|error| parser_error(&error, text, file))?;
+            yaml::parse(text).map_err(|error| PipelineError::new(error.locate(file, &sentence(&error))))?;
         match pipeline.first_error() {
             None => Ok(pipeline),
             Some(error) => {
-                let line = match error.path {
-                    ErrorPath::Name => lines::line_of_key(text, "name"),
-                    ErrorPath::Source(field) => lines::line_of_nested_key(text, "source", field),
-                    ErrorPath::Operators => lines::line_of_key(text, "operators"),
-                    ErrorPath::Operator(index) => {
-                        lines::line_of_entry(text, "operators", index, pipeline.operators.len())
-                    }
-                };
-                Err(error_at(file, line, &error.message(&pipeline)))
+                let line = Document::parse(text).and_then(|document| line_of(&document, &error.path));
+                let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+                Err(PipelineError::new(format!("{file}{line}: {}", error.message(&pipeline))))
             }
         }
     }
 
     /// Returns the pipeline as YAML. [`Pipeline::from_yaml`] parses it back to an equal pipeline.
     pub fn to_yaml(&self) -> String {
-        serde_yaml_ng::to_string(self)
-            .expect("a pipeline contains only text, numbers, lists and text-keyed maps")
+        yaml::format(self).expect("a pipeline contains only text, numbers, lists and text-keyed maps")
     }
 }
 
-/// Checks that the document is a mapping without duplicate keys. Deserializing the pipeline would accept duplicate features.
-fn check_document(text: &str, file: &str) -> Result<(), PipelineError> {
-    let document = match serde_yaml_ng::from_str::<Value>(text) {
-        Ok(document) => document,
-        Err(error) => return Err(parser_error(&error, text, file)),
-    };
-    let kind = match document {
-        Value::Mapping(_) => return Ok(()),
-        Value::Null => {
-            return Err(error_at(file, None, "the file is empty; add at least name, source and operators"));
+/// The line of a part of a pipeline.
+fn line_of(document: &Document, path: &ErrorPath) -> Option<usize> {
+    match path {
+        ErrorPath::Name => document.line_of_key("name"),
+        ErrorPath::Source(field) => {
+            let line = document.value_of_key("source").and_then(|source| source.line_of_key(field));
+            line.or_else(|| document.line_of_key("source"))
         }
-        Value::Sequence(_) => "a list",
-        Value::Tagged(_) => "a tagged value",
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => "a single value",
-    };
-    let sentence =
-        format!("the file contains {kind}; write a mapping with the keys name, source and operators");
-    Err(error_at(file, lines::first_content_line(text), &sentence))
+        ErrorPath::Operators => document.line_of_key("operators"),
+        ErrorPath::Operator(index) => {
+            document.value_of_key("operators")?.item(*index).map(|operator| operator.line)
+        }
+    }
 }
 
-/// Converts a parser error to a sentence with file and line.
-fn parser_error(error: &serde_yaml_ng::Error, text: &str, file: &str) -> PipelineError {
-    let line = error.location().map(|location| location.line());
-    if let Some(tabbed) = line.and_then(|line| lines::line_indented_with_tab(text, line)) {
-        return error_at(
-            file,
-            Some(tabbed),
-            "the line is indented with a tab, which YAML does not allow; use spaces",
-        );
+/// Describes an error with the names of operators and their parameters.
+fn sentence(error: &YamlError) -> String {
+    let mut error = error.clone();
+    let field = field_name(&error.path).to_owned();
+    let operator = operator_of(&error.path).map(str::to_owned);
+    let is_operator = operator.is_some();
+    match &mut error.problem {
+        YamlProblem::Invalid(sentence) => return sentence.clone(),
+        YamlProblem::Empty => {
+            return "the file is empty; add at least name, source and operators".to_owned();
+        }
+        YamlProblem::WrongType { actual, .. } if error.path.is_empty() => {
+            let kind = match actual.as_deref() {
+                Some("a list") => "a list",
+                Some("a mapping") | None => "an invalid value",
+                Some(_) => "a single value",
+            };
+            return format!(
+                "the file contains {kind}; write a mapping with the keys name, source and operators"
+            );
+        }
+        YamlProblem::WrongType { expected, actual } => {
+            if expected.starts_with("an operator with") {
+                let actual = actual.as_deref().unwrap_or("another value");
+                return format!("an entry of operators must be {expected}, got {actual}");
+            }
+            if let (Some(name), Some("nothing")) = (&operator, actual.as_deref()) {
+                return format!(
+                    "{name} has no parameters; indent them below {name}, or write `- {name}: {{...}}`"
+                );
+            }
+            if let Some(pair) = expected_pair(&field, expected) {
+                *expected = pair.to_owned();
+            }
+        }
+        YamlProblem::MissingKey(_) if error.path.is_empty() => return error.sentence("the pipeline"),
+        YamlProblem::UnknownKey { known, .. } if is_operator && !known.contains(&"parallelism") => {
+            known.push("parallelism");
+        }
+        YamlProblem::UnknownValue { known, .. } if known == OPERATOR_NAMES => {
+            known.retain(|name| !BENCHMARK_OPERATORS.contains(name));
+            return error.sentence("operator");
+        }
+        _ => {}
     }
-    let message = sentence::describe_parser_error(&error.to_string());
-    let line = match (&message.repeated_key, line) {
-        (Some(key), Some(line)) => lines::second_line_of_key(text, line, key).or(Some(line)),
-        (_, line) => line,
-    };
-    error_at(file, line, &message.sentence)
+    error.sentence(&field)
 }
 
-fn error_at(file: &str, line: Option<usize>, sentence: &str) -> PipelineError {
-    match line {
-        Some(line) => PipelineError::new(format!("{file}:{line}: {sentence}")),
-        None => PipelineError::new(format!("{file}: {sentence}")),
+/// Describes parameters that are pairs of numbers.
+fn expected_pair(field: &str, expected: &str) -> Option<&'static str> {
+    let is_pair = matches!(expected, "a list" | "a list of length 2");
+    match field.rsplit('.').next() {
+        Some("size") if is_pair => Some("[height, width], such as [224, 224]"),
+        Some("scale" | "ratio") if is_pair => Some("[smallest, largest], such as [0.5, 1.0]"),
+        _ => None,
     }
+}
+
+/// Returns the name of a field for messages: `batch.size` for the path `operators[2].batch.size`.
+fn field_name(path: &str) -> &str {
+    match path.split_once("].") {
+        Some((list, inside)) if list.starts_with("operators[") => inside,
+        _ => path,
+    }
+}
+
+/// Returns the operator with parameters at this path.
+fn operator_of(path: &str) -> Option<&str> {
+    let (list, name) = path.split_once("].")?;
+    (list.starts_with("operators[") && OPERATOR_NAMES.contains(&name)).then_some(name)
 }

@@ -196,13 +196,13 @@ impl Default for ScenarioControl {
 }
 
 impl Scenario {
-    /// Reads a scenario from YAML and checks it.
+    /// Reads a scenario from YAML and checks it. `file` is the file name in error messages.
     ///
     /// # Errors
-    /// Returns a message with the line number, if known.
-    pub fn from_yaml(text: &str) -> Result<Self, String> {
-        let scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
-        scenario.check()?;
+    /// Returns a message such as ``scenario.yaml:2: unknown key `sed`; did you mean `seed`?``.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self, String> {
+        let scenario: Self = feedline_data::yaml::parse(text).map_err(|error| error.message(file))?;
+        scenario.check().map_err(|sentence| format!("{file}: {sentence}"))?;
         Ok(scenario)
     }
 

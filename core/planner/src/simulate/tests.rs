@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::ScaleSettings;
 
 fn demand_steps() -> Scenario {
-    Scenario::from_yaml(include_str!("../../../../examples/scenarios/demand-steps.yaml")).unwrap()
+    Scenario::from_yaml(include_str!("../../../../examples/scenarios/demand-steps.yaml"), "s.yaml").unwrap()
 }
 
 /// The same scenario with changes of demand after 60 s and 120 s.
@@ -143,21 +143,25 @@ fn an_invalid_scenario_is_rejected_with_a_sentence() {
     assert!(rejection(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("starting at 0"));
     assert!(rejection(|scenario| scenario.jobs[0].operators.clear()).contains("cpu_s"));
     assert!(rejection(|scenario| scenario.control.tick_ms = 7).contains("divisor of 1000"));
-    let unknown = Scenario::from_yaml("name: x\nduratoin_s: 3\n").unwrap_err();
-    assert!(unknown.contains("duratoin_s"), "{unknown}");
+    let unknown = Scenario::from_yaml("name: x\nduratoin_s: 3\n", "s.yaml").unwrap_err();
+    assert!(
+        unknown.starts_with("s.yaml:2: unknown key `duratoin_s`; did you mean `duration_s`?"),
+        "{unknown}"
+    );
 }
 
 #[test]
 fn the_scenario_of_a_large_cluster_is_valid() {
     let text = include_str!("../../../../examples/scenarios/size.yaml");
-    assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].workers_at_start, 1_000);
+    assert_eq!(Scenario::from_yaml(text, "s.yaml").unwrap().worker_types[0].workers_at_start, 1_000);
 }
 
 /// The fed fractions are those of the plan, and an even division of all workers has a smaller one.
 #[test]
 fn unequal_jobs_on_unequal_workers_reach_their_planned_fed_fractions() {
-    let mut scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml"))
-        .expect("the scenario is valid");
+    let mut scenario =
+        Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml"), "s.yaml")
+            .expect("the scenario is valid");
     let planned = simulated(&scenario, ScalingRule::None);
     for job in &planned.jobs {
         let wanted = job.planned_fed.expect("plans contain the job");
@@ -173,7 +177,7 @@ fn unequal_jobs_on_unequal_workers_reach_their_planned_fed_fractions() {
 /// The fed fractions are those of the plan even if one job starts later than the others.
 #[test]
 fn jobs_reach_their_planned_fed_fractions_at_any_start_time() {
-    let scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml"))
+    let scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml"), "s.yaml")
         .expect("the scenario is valid");
     for (place, at_s) in [(0, 5), (1, 1), (2, 1)] {
         let mut later = Scenario { duration_s: 240, ..scenario.clone() };
@@ -195,8 +199,9 @@ fn jobs_reach_their_planned_fed_fractions_at_any_start_time() {
 /// Quotas hold with a plan and without one.
 #[test]
 fn a_tenant_uses_its_quota_and_others_use_the_rest() {
-    let mut scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/tenants.yaml"))
-        .expect("the scenario is valid");
+    let mut scenario =
+        Scenario::from_yaml(include_str!("../../../../examples/scenarios/tenants.yaml"), "s.yaml")
+            .expect("the scenario is valid");
     for follow_plan in [true, false] {
         scenario.control.follow_plan = follow_plan;
         let report = simulated(&scenario, ScalingRule::None);

@@ -230,14 +230,12 @@ fn files_that_are_not_pipelines() {
     );
     check_file(
         "!a {b: c}",
-        expect![
-            "pipeline.yaml:1: the file contains a tagged value; write a mapping with the keys name, source and operators"
-        ],
+        expect!["pipeline.yaml:1: the tag `!a` is not supported; remove it, or put the text in quotes"],
     );
     check_file(
         &format!("{GOOD}---\n{GOOD}"),
         expect![
-            "pipeline.yaml: the file contains several YAML documents; keep one document and remove the second `---`"
+            "pipeline.yaml:21: the file contains several YAML documents; keep one document and remove the second `---`"
         ],
     );
     check(
@@ -254,19 +252,29 @@ fn files_that_are_not_pipelines() {
         "[224, 224]",
         "[224, 224",
         expect![
-            "pipeline.yaml:16: invalid YAML: did not find expected ',' or ']' at line 16 column 9, while parsing a flow sequence"
+            "pipeline.yaml:16: invalid YAML: illegal placement of ':' indicator; check the brackets, quotes and indentation of this line and the previous lines"
         ],
     );
     check(
         "seed: 7",
         "seed: 7: 8",
-        expect!["pipeline.yaml:8: invalid YAML: mapping values are not allowed in this context"],
+        expect![
+            "pipeline.yaml:8: invalid YAML: mapping values are not allowed in this context; check the brackets, quotes and indentation of this line and the previous lines"
+        ],
     );
-    check("seed: 7", "seed: *seven", expect!["pipeline.yaml:8: invalid YAML: unknown anchor"]);
+    check(
+        "seed: 7",
+        "seed: *seven",
+        expect![
+            "pipeline.yaml:8: the alias has no anchor; define the anchor with `&` before the alias, or put the text in quotes"
+        ],
+    );
     check(
         "seed: 7",
         "seed: @7",
-        expect!["pipeline.yaml:8: invalid YAML: found character that cannot start any token"],
+        expect![
+            "pipeline.yaml:8: invalid YAML: unexpected character: `@'; check the brackets, quotes and indentation of this line and the previous lines"
+        ],
     );
 }
 
@@ -320,7 +328,7 @@ fn check_errors_name_the_line() {
     let flow = "{name: a, source: {url: b, format: files}, operators: [wait: {ms: 1}, batch: {size: 0}]}";
     check_file(
         flow,
-        expect!["pipeline.yaml: operator 2 (batch): size is 0; expected a number from 1 to 1000000"],
+        expect!["pipeline.yaml:1: operator 2 (batch): size is 0; expected a number from 1 to 1000000"],
     );
     let unindented =
         "name: a\nsource: {url: b, format: files}\noperators:\n- wait:\n    ms: 1\n\n- batch:\n    size: 0\n";

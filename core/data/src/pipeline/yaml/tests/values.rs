@@ -24,7 +24,7 @@ fn wrong_types() {
     check(
         "size: 128",
         "size: [1]",
-        expect!["pipeline.yaml:18: batch.size must be a whole number from 0 to 4294967295, got a list"],
+        expect!["pipeline.yaml:18: batch.size must be a single value, got a list"],
     );
     check(
         "size: 128",
@@ -70,7 +70,7 @@ fn wrong_types() {
     check(
         "column: image",
         "column: {a: b}",
-        expect!["pipeline.yaml:14: random_resized_crop.column must be text, got a mapping"],
+        expect!["pipeline.yaml:14: random_resized_crop.column must be a single value, got a mapping"],
     );
     check(
         "parallelism: 2",
@@ -87,7 +87,7 @@ fn wrong_types() {
     check(
         "data/*.tfrecord",
         "[a, {b: c}]",
-        expect!["pipeline.yaml:3: source.url[1] must be text, got a mapping"],
+        expect!["pipeline.yaml:3: source.url[1] must be a single value, got a mapping"],
     );
     check(
         "seed: 7",
@@ -190,5 +190,23 @@ fn duplicate_keys() {
         "parallelism: 2",
         "parallelism: 2, parallelism: 3",
         expect!["pipeline.yaml:16: key `parallelism` appears twice in burn; remove one of them"],
+    );
+}
+
+#[test]
+fn merge_keys_and_aliases() {
+    let burn = "burn: {cpu_us: 10, parallelism: 2}";
+    check(
+        burn,
+        "<<: {cpu_us: 10}",
+        expect!["pipeline.yaml:16: merge keys (`<<`) are not supported; write the keys in each mapping"],
+    );
+    check(burn, "burn: &burn {cpu_us: 10}\n  - burn: *burn", expect!["read without an error"]);
+    check(
+        burn,
+        "burn: &burn {cpu: 10}\n  - burn: *burn",
+        expect![
+            "pipeline.yaml:16: unknown key `cpu` in burn; did you mean `cpu_us`? (known: cpu_us, parallelism)"
+        ],
     );
 }
