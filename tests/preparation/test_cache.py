@@ -16,18 +16,13 @@ from preparation import cache as caches  # noqa: E402
 from preparation import commands  # noqa: E402
 from preparation.cache import COMPLETE, Cache, digest  # noqa: E402
 
-# Starts to write an entry, and waits for its end.
+# Writes an entry with a command.
 INTERRUPTED = """
 import sys
 from preparation.cache import Cache
 from preparation.commands import run
 
-def write(entry):
-    (entry / "half").write_text("")
-    print(entry, flush=True)
-    run(CHILD)
-
-Cache("kind").provide("name", "1", write)
+Cache("kind").provide("name", "1", lambda entry: run(["sh", "-c", f"touch begun; {sys.argv[1]}"], entry))
 """
 
 
@@ -45,12 +40,14 @@ def refuse(entry: Path) -> None:
     raise AssertionError(f"{entry} is written again")
 
 
-def start_and_kill(child: list[str]) -> None:
-    """Kills a run that waits for a child process, which continues."""
-    command = [sys.executable, "-B", "-c", INTERRUPTED.replace("CHILD", repr(child))]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert Path(process.stdout.readline().strip(), "half").exists()
+def start_and_kill(cache: Cache, script: str) -> None:
+    """Kills a run that waits for a command, which continues."""
+    command = [sys.executable, "-B", "-c", INTERRUPTED, script]
+    end = time.monotonic() + 60
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}) as process:
+        while not (cache.directory / "name-1/begun").exists():
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
 
 
@@ -72,14 +69,14 @@ def test_a_failed_entry_leaves_nothing(cache):
 
 
 def test_an_entry_of_a_killed_run_is_written_again(cache):
-    start_and_kill(["sleep", "0.1"])
+    start_and_kill(cache, "sleep 0.1")
     entry = cache.provide("name", "1", write_word("whole"))
     assert sorted(path.name for path in entry.iterdir()) == [COMPLETE, "file"]
 
 
 def test_a_command_that_outlives_a_killed_run_keeps_the_lock(cache, tmp_path):
     finished = tmp_path / "finished"
-    start_and_kill(["sh", "-c", f"sleep 0.5; touch {finished}"])
+    start_and_kill(cache, f"sleep 0.5; touch {finished}")
     cache.provide("name", "1", lambda entry: (entry / "file").write_text(str(finished.exists())))
     assert (cache.directory / "name-1/file").read_text() == "True"
 
