@@ -12,6 +12,9 @@ FRAMEWORKS := target/frameworks
 DEMO := target/demo
 # The last lines of a failed run name each failed test with its message.
 PYTEST := pytest -q --tb=short -rfE -p no:cacheprovider
+# Packages are downloaded again after a failure of the network.
+export CARGO_NET_RETRY ?= 5
+export PIP_RETRIES ?= 5
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 # Most tests of the binary wait for processes most of the time.
@@ -62,7 +65,8 @@ build-tests:
 	@cargo build $(QUIET) --workspace --lib --bins --tests
 
 # Tests write and remove thousands of small files, which is a third of their time on some disks.
-test-rust: build-tests ## Run the Rust tests: RUST_TEST_THREADS=4
+test-rust: build-tests python ## Run the Rust tests: RUST_TEST_THREADS=4
+	@find /dev/shm -maxdepth 1 -name 'feedline.*' -user "$$(id -u)" -mmin +720 -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf target/role-logs; directory=; trap 'rm -rf "$$directory"' EXIT; \
 	if free=$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -1) && ((free >= 8)); then \
 		directory=$$(mktemp -d /dev/shm/feedline.XXXXXX); export TMPDIR=$$directory; \
@@ -70,6 +74,7 @@ test-rust: build-tests ## Run the Rust tests: RUST_TEST_THREADS=4
 	cargo test $(QUIET) --workspace --no-fail-fast
 
 # What is too long for each change: the tests on a cluster need root and Go. Each line is printed when its part has ended.
+nightly: export CI = true
 nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and the simulation with many seeds, for some hours: SEED=1 SEEDS=20000
 	@python3 -B .ci/phases.py clear
 	@status=0; part() { if $(BESIDE) "$$@"; then echo "$$1: passed"; else echo "$$1: failed"; status=1; fi; }; \
@@ -200,9 +205,6 @@ check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check
 	@cargo clippy $(QUIET) --workspace --all-targets -- -D warnings
 	@.ci/cargo_deny.sh
-	@if command -v c++ >/dev/null && cargo metadata --offline --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null 2>&1; then \
-		cargo check $(QUIET) --offline --manifest-path fuzz/Cargo.toml --target-dir target/fuzz; \
-	else echo "skipped the check of the fuzzers, because their dependencies are missing: make fuzz SECONDS=1 downloads them"; fi
 
 fmt: ## Format all code
 	@cargo fmt --all
@@ -294,8 +296,8 @@ setup: ## Install the tools for building and testing
 	as_root=""; test "$$(id -u)" = 0 || as_root="sudo"; \
 	if command -v apt-get >/dev/null && { test -z "$$as_root" || command -v sudo >/dev/null; }; then \
 		echo "installing$$missing"; \
-		$$as_root apt-get update -qq; \
-		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+		$$as_root apt-get -o Acquire::Retries=5 update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get -o Acquire::Retries=5 install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else \
 		echo "cannot install$$missing: install them with the package manager of your system" >&2; \
 		exit 1; \

@@ -38,11 +38,16 @@ def main() -> None:
 def run(name: str, command: list[str], *, is_quiet: bool) -> int:
     """Returns the exit status of the command. A signal to this process also ends the command."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    begin = time.time()
+    begin, received = time.time(), []
     with log_file(name).open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+        def forward(number: int, _: object) -> None:
+            received.append(number)
+            process.send_signal(number)
+
         for number in [signal.SIGINT, signal.SIGTERM]:
-            signal.signal(number, lambda received, _: process.send_signal(received))
+            signal.signal(number, forward)
         for line in process.stdout:
             log.write(line)
             log.flush()
@@ -51,6 +56,8 @@ def run(name: str, command: list[str], *, is_quiet: bool) -> int:
                 sys.stdout.buffer.flush()
     status = process.wait()
     status = status if status >= 0 else 128 - status
+    if received:  # The run ends for another reason, which the report describes.
+        return status
     if is_quiet and status != 0:
         sys.stdout.write(log_file(name).read_text(errors="replace"))
     phase = {"name": name, "begin": begin, "seconds": time.time() - begin, "status": status}
@@ -95,18 +102,19 @@ def failures(log: list[str], most: int) -> list[str]:
 
 
 def rust_failures(log: list[str]) -> list[str]:
-    """Returns the name of each failed test of libtest, and the first lines of its output."""
-    found, rest = [], 0
+    """Returns the names of all failed tests of libtest, and then the first lines of the output of each."""
+    names, details, rest = [], [], 0
     for line in log:
-        if re.fullmatch(r"---- .* stdout ----", line):
-            found.append(line)
+        if match := re.fullmatch(r"---- (.*) stdout ----", line):
+            names.append(f"test {match[1]} failed")
+            details.append(f"{match[1]}:")
             rest = LINES_OF_A_FAILURE
         elif line == "failures:":
             rest = 0
-        elif rest and line.strip():
-            found.append("  " + line)
+        elif rest and line.strip() and not line.startswith("thread '"):
+            details.append("  " + line)
             rest -= 1
-    return found
+    return names + details
 
 
 def pytest_failures(log: list[str]) -> list[str]:
@@ -116,7 +124,8 @@ def pytest_failures(log: list[str]) -> list[str]:
 def compiler_errors(log: list[str]) -> list[str]:
     found = []
     for number, line in enumerate(log):
-        if re.match(r"error(\[\w+\])?: ", line):
+        # Cargo's line about a failed test does not say why, for example if the test was aborted.
+        if re.match(r"error(\[\w+\])?: (?!test failed)", line):
             found += log[number : number + 2]
     return found
 

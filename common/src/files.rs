@@ -17,7 +17,7 @@ const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Who can read a replaced file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAccess {
-    /// The users that could read the replaced file. A new file has the default permissions of the process.
+    /// The mode of the replaced file. A new file has the default permissions of the process.
     Unchanged,
     /// Only the owner: mode 0600, at any time. For secrets.
     OwnerOnly,
@@ -44,10 +44,10 @@ pub fn replace_file(
     File::open(folder_of(path))?.sync_all()
 }
 
-/// Creates a temporary file in the directory of `path`. Dropping it removes it. Fails if a file at `path` cannot be replaced.
+/// Creates a temporary file in the directory of `path`. Dropping it removes it.
 ///
 /// # Errors
-/// Returns file system errors.
+/// Returns file system errors, for example if no file can be created in the directory of `path`.
 pub fn create_incomplete_file(path: &Path, access: FileAccess) -> io::Result<NamedTempFile> {
     let mut prefix = path.file_name().unwrap_or_default().to_owned();
     prefix.push(INCOMPLETE_SUFFIX);

@@ -18,9 +18,9 @@ use crate::yaml::{self, values};
 #[serde(default, deny_unknown_fields)]
 struct TenantsFile {
     /// Quota of every tenant without an entry.
-    default: QuotaEntry,
-    /// Quotas by tenant name.
-    tenants: BTreeMap<TenantName, QuotaEntry>,
+    default: Option<QuotaEntry>,
+    /// Quotas by tenant name. A name without a value has no limits.
+    tenants: Option<BTreeMap<TenantName, Option<QuotaEntry>>>,
 }
 
 /// The quota of a tenant, and the data that its pipelines may read. A missing key means no limit.
@@ -103,11 +103,15 @@ pub(crate) fn load(path: &Path) -> Result<Tenants, Failure> {
 
 fn parse(text: &str, file: &str) -> Result<Tenants, String> {
     let file_content: TenantsFile = yaml::parse(text, file)?;
+    let default = file_content.default.unwrap_or_default();
+    let tenants = file_content.tenants.unwrap_or_default().into_iter();
+    let tenants: BTreeMap<String, QuotaEntry> =
+        tenants.map(|(name, entry)| (name.0, entry.unwrap_or_default())).collect();
     Ok(Tenants {
-        default: (&file_content.default).into(),
-        tenants: file_content.tenants.iter().map(|(name, entry)| (name.0.clone(), entry.into())).collect(),
-        default_reads: file_content.default.into(),
-        reads: file_content.tenants.into_iter().map(|(name, entry)| (name.0, entry.into())).collect(),
+        default: (&default).into(),
+        tenants: tenants.iter().map(|(name, entry)| (name.clone(), entry.into())).collect(),
+        default_reads: default.into(),
+        reads: tenants.into_iter().map(|(name, entry)| (name, entry.into())).collect(),
     })
 }
 

@@ -201,6 +201,7 @@ def link(entry: Path, target: Path) -> None:
                     (output / other).unlink(missing_ok=True)
         elif not (output.exists() and output.samefile(source)):
             partial = output.with_name(f".{source.name}.{os.getpid()}")
+            partial.unlink(missing_ok=True)  # A killed process had the same id.
             try:
                 partial.hardlink_to(source)
             except OSError:  # Another file system, or one without hard links.

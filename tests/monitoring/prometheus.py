@@ -15,7 +15,7 @@ from roles import free_port
 
 T = TypeVar("T")
 # Prometheus and the roles share the cores of the machine with other tests.
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 # `make cluster-tools WITH=prometheus` builds a newer release than that of Debian.
@@ -126,7 +126,7 @@ class Prometheus:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=200)
         self.log.close()
 
 

@@ -17,7 +17,7 @@ IMAGES = Path(__file__).parents[2] / "docs/images"
 IS_DRAWING = bool(os.environ.get("DRAW_DASHBOARDS"))
 # A picture needs enough time to show how a job starts, and how its demand changes.
 DRAWN_S = 120
-DEADLINE_S = 180
+DEADLINE_S = 600
 # Without a Prometheus, the fixture `tools` gives up.
 PROGRAMS = find_prometheuses() or ["prometheus"]
 if IS_DRAWING:

@@ -68,6 +68,9 @@ class Cache:
             locks.mkdir(parents=True, exist_ok=True)
             file = os.open(locks / name, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
+            if not wait:
+                yield False
+                return
             raise SystemExit(
                 f"cannot write to {locks}: {error.strerror}: set XDG_CACHE_HOME to a writable folder"
             ) from None

@@ -59,18 +59,18 @@ def restore(root: Path, cache: Cache) -> None:
 
 def save(root: Path, cache: Cache) -> None:
     """Saves the crates of the last complete build."""
-    debug, crates = root / "target/debug", third_party_crates(root)
+    debug, own = root / "target/debug", own_crates(root)
 
     def write(entry: Path) -> None:
         for folder in FOLDERS:
             (entry / folder).mkdir()
             for source in (debug / folder).iterdir():
-                if crate_of(source.name) in crates:
+                if crate_of(source.name) not in own:
                     copy(source, entry / folder / source.name)
 
     try:
         cache.provide("debug", entry_digest(root), write)
-    except OSError as error:
+    except (OSError, SystemExit) as error:
         print(f"cannot keep the compiled crates in {cache.directory}: {error}", file=sys.stderr)
     cache.remove_unused(UNUSED_DAYS)
 
@@ -90,15 +90,14 @@ def crate_of(name: str) -> str:
     return match[2].replace("-", "_") if match else ""
 
 
-def third_party_crates(root: Path) -> set[str]:
-    """Returns the names of packages and of their targets, which may differ, with `_` in place of `-`."""
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline"]
+def own_crates(root: Path) -> set[str]:
+    """Returns the names of the workspace's packages and of their targets, with `_` in place of `-`, and the empty name."""
+    command = ["cargo", "metadata", "--format-version", "1", "--no-deps", "--offline"]
     metadata = subprocess.run(command, cwd=root, check=True, capture_output=True)
-    third_party, own = set(), set()
+    names = {""}
     for package in json.loads(metadata.stdout)["packages"]:
-        names = {package["name"], *(target["name"] for target in package["targets"])}
-        (third_party if package["source"] else own).update(name.replace("-", "_") for name in names)
-    return third_party - own
+        names |= {package["name"], *(target["name"] for target in package["targets"])}
+    return {name.replace("-", "_") for name in names}
 
 
 def entry_digest(root: Path) -> str:

@@ -42,6 +42,7 @@ def prepare(link: Path, requirements: Path, options: list[str]) -> None:
         entry = cache.provide(link.name, key, install)
         link.parent.mkdir(parents=True, exist_ok=True)
         partial = link.with_name(f".{link.name}.{os.getpid()}")
+        partial.unlink(missing_ok=True)  # A killed process had the same id.
         partial.symlink_to(entry)
         partial.replace(link)
     cache.remove_unused()

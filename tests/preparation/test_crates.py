@@ -15,7 +15,7 @@ from preparation.cache import Cache  # noqa: E402
 def cache(tmp_path, monkeypatch) -> Cache:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(crates, "entry_digest", lambda root: "0")
-    monkeypatch.setattr(crates, "third_party_crates", lambda root: {"serde_json"})
+    monkeypatch.setattr(crates, "own_crates", lambda root: {"", "feedline_data", "tidy"})
     return Cache("crates")
 
 
@@ -70,8 +70,8 @@ def test_a_build_is_not_replaced_and_a_killed_copy_does_not_matter(tmp_path, cac
 
 def test_the_digest_depends_on_the_packages_and_not_on_the_crates_of_the_workspace():
     assert crates.entry_digest(crates.ROOT) == crates.entry_digest(crates.ROOT)
-    assert "serde_json" in crates.third_party_crates(crates.ROOT)
-    assert "feedline_data" not in crates.third_party_crates(crates.ROOT)
+    assert {"", "feedline_data", "feedline_native", "simulation"} < crates.own_crates(crates.ROOT)
+    assert "serde_json" not in crates.own_crates(crates.ROOT)
     assert crates.without_own({"serde": "1", "feedline-data": {"path": "core/data"}}) == {"serde": "1"}
 
 

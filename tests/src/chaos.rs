@@ -298,7 +298,7 @@ pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     arguments.extend(["--http", &http, "--step-ms", &step]);
     arguments.extend(shape);
     arguments.extend(buffer.into_iter().flat_map(|buffer| ["--buffer", buffer]));
-    let run = Running::start_for(&arguments, time * 4 + Duration::from_secs(60));
+    let run = Running::start_for(&arguments, time * 10 + Duration::from_secs(300));
     let is_possible = |fault: &&Fault| **fault != Fault::FullDisk || !fleet.disks.is_empty();
     let possible: Vec<Fault> = FAULTS.iter().filter(is_possible).copied().collect();
     let (mut faults, mut stalls_s, mut drawn) = (BTreeMap::new(), Vec::new(), 0);

@@ -35,6 +35,7 @@ pub fn python(what: &str) -> Option<PathBuf> {
         .map(|target| target.join("venv/bin/python"))
         .find(|python| python.exists());
     if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "target/venv is missing: run `make python`");
         eprintln!("skipped: {what} needs target/venv (`make test` prepares it)");
     }
     found

@@ -1,7 +1,9 @@
 //! Reads the HTTP server of a role.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 
 /// Returns the response to a GET request, including its headers.
 pub fn get(address: &str, path: &str) -> String {
@@ -39,8 +41,15 @@ pub fn free_port() -> String {
 
 /// Returns several free addresses: see [`free_port`].
 pub fn free_ports(count: usize) -> Vec<String> {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
-    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
-    let address = |listener: &TcpListener| listener.local_addr().expect("it is bound").to_string();
-    listeners.iter().map(address).collect()
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut returned = RETURNED.lock().expect("nothing panics with it");
+    let mut listeners = Vec::new();
+    while listeners.len() < count {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+        let address = listener.local_addr().expect("it is bound");
+        if returned.insert(address.port()) {
+            listeners.push((listener, address.to_string()));
+        }
+    }
+    listeners.into_iter().map(|(_, address)| address).collect()
 }

@@ -52,7 +52,11 @@ impl Role {
             let _ = reader.read_to_end(&mut Vec::new());
         });
         let said = said.recv_timeout(START_TIMEOUT);
-        let said = said.unwrap_or_else(|_| panic!("the role does not listen; its log is {}", log.display()));
+        let said = said.unwrap_or_else(|_| {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the role does not listen; its log is {}", log.display())
+        });
         let place =
             |what: &str| said.lines().find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()));
         let (address, http, health) = (place(" listening on "), place(" http on "), place(" health on "));

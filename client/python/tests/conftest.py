@@ -62,7 +62,7 @@ def running_cluster(folder: Path, workers: int) -> Iterator[str]:
         yield "http://" + line.split()[-1]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=300)
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +95,7 @@ def ranks_of(pipeline: feedline.Pipeline, count: int, name: str, **options: Any)
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a Python program in a new process, with the same packages."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=variables)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200, env=variables)
 
 
 def has_program(name: str) -> bool:

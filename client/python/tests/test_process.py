@@ -110,7 +110,7 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     # A batch would take a minute.
     assert process.stdout.readline() == "interrupted\n"
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert process.returncode == 0
 
 

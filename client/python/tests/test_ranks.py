@@ -139,7 +139,7 @@ def test_tensor_parallel_ranks_receive_the_same_rows(numbers: feedline.Pipeline,
         for rank in range(4)
     ]
     try:
-        outputs = [process.communicate(timeout=120) for process in started]
+        outputs = [process.communicate(timeout=1200) for process in started]
     finally:
         for process in started:
             process.kill()

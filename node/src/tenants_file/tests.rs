@@ -42,6 +42,14 @@ fn tenants_without_an_entry_have_the_default_quota() {
     assert_eq!((tenants.quota_of("other").jobs, tenants.quota_of("").cores), (Some(2), Some(8.0)));
 }
 
+#[test]
+fn keys_without_a_value_have_no_limits() {
+    let tenants = parse("default:\ntenants:\n  text:\n", "t.yaml").unwrap();
+    assert_eq!(tenants.tenants, [("text".to_owned(), Quota::default())].into());
+    assert_eq!(tenants.default, Quota::default());
+    assert_eq!(parse("tenants:\n", "t.yaml").unwrap().tenants, [].into());
+}
+
 fn check(from: &str, to: &str, expected: &Expect) {
     assert!(FILE.contains(from), "{from}");
     expected.assert_eq(&parse(&FILE.replace(from, to), "t.yaml").unwrap_err());

@@ -91,7 +91,8 @@ class Machine:
         process = self.processes[name]
         if number == signal.SIGKILL:
             del self.processes[name]
-        for pid in _children(process.pid):
+        # Before nsenter has started the program, the signal is for nsenter.
+        for pid in _children(process.pid) or [process.pid]:
             os.kill(pid, number)
         if number == signal.SIGKILL:
             process.wait()

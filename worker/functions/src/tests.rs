@@ -122,6 +122,7 @@ fn python() -> Option<PathBuf> {
     let found =
         [target, beside].into_iter().map(|target| target.join("venv/bin/python")).find(|path| path.exists());
     if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "target/venv is missing: run `make python`");
         eprintln!("skipped: Python functions need target/venv (`make test` prepares it)");
     }
     found
@@ -427,7 +428,7 @@ fn a_cancelled_call_frees_its_process() {
         let begun = std::time::Instant::now();
         let rows = function.apply(numbers(4), OutputBuffers::new(), false).await.unwrap();
         assert_eq!(values(&rows.chunk, "y"), [0, 1, 2, 3]);
-        assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+        assert!(begun.elapsed().as_secs() < 150, "{:?}", begun.elapsed());
     });
 }
 

@@ -1,7 +1,7 @@
 //! The HTTP client of object stores, which supports the client options of `object_store` and checks each request with a guard.
 
 use std::fmt::Display;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
+use rustls::pki_types::CertificateDer;
 
 use crate::guard::{GuardError, GuardedResolver, RequestGuard, find_guard_error};
 use crate::throttling::{StoreKind, count_request};
@@ -69,29 +70,38 @@ fn permanent_error(error: GuardError) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
 }
 
-/// The certificates of the system's authorities. Without any, the first connection with TLS fails.
-static SYSTEM_AUTHORITIES: LazyLock<Vec<reqwest::Certificate>> = LazyLock::new(|| {
+/// Returns the certificates of the system's authorities. Without any, the first connection with TLS fails.
+fn system_authorities() -> Vec<reqwest::Certificate> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::warn!(%error, "cannot load a system CA certificate");
     }
-    found.certs.iter().filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok()).collect()
-});
+    usable_authorities(&found.certs)
+}
 
-/// Builds a client. The options have the same effect as in `object_store`.
+/// Returns the certificates that rustls accepts. Systems have very old ones too, with which no client could be built.
+fn usable_authorities(certificates: &[CertificateDer<'static>]) -> Vec<reqwest::Certificate> {
+    let is_usable = |certificate: &&CertificateDer<'static>| {
+        rustls::RootCertStore::empty().add((*certificate).clone()).is_ok()
+    };
+    let usable = certificates.iter().filter(is_usable);
+    usable.filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok()).collect()
+}
+
+/// Builds a client. The options have the same effect as in `object_store`, which also offers to connect to a random one of a
+/// host's addresses.
 fn build_client(options: &ClientOptions, guard: Option<&RequestGuard>) -> Result<reqwest::Client, String> {
     use ClientConfigKey as Key;
-    // reqwest uses the provider of the process. If the process has one already, that is used.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    use_ring();
     let text = |key: Key| options.get_config_value(&key);
     let authorities =
-        if parse_bool(text(Key::NoSystemCertificates))? { &[][..] } else { &SYSTEM_AUTHORITIES[..] };
+        if parse_bool(text(Key::NoSystemCertificates))? { Vec::new() } else { system_authorities() };
     let mut builder = reqwest::ClientBuilder::new()
         .user_agent(
             text(Key::UserAgent)
                 .unwrap_or_else(|| concat!("feedline/", env!("CARGO_PKG_VERSION")).to_owned()),
         )
-        .tls_certs_only(authorities.iter().cloned())
+        .tls_certs_only(authorities)
         .https_only(!parse_bool(text(Key::AllowHttp))?)
         // Compression would change the length of an object.
         .no_gzip()
@@ -147,6 +157,11 @@ fn build_client(options: &ClientOptions, guard: Option<&RequestGuard>) -> Result
         builder = builder.danger_accept_invalid_certs(true);
     }
     builder.build().map_err(setup_error)
+}
+
+/// Makes ring the cryptography provider of the process, which reqwest uses. A provider that the process has already remains.
+fn use_ring() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 fn setup_error(error: impl Display) -> String {
@@ -212,6 +227,17 @@ mod tests {
         assert_eq!(parse_duration(None), Ok(None));
         assert_eq!((parse_bool(Some("TRUE".to_owned())), parse_bool(None)), (Ok(true), Ok(false)));
         assert!(parse_bool(Some("maybe".to_owned())).is_err());
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_parsed_are_left_out() {
+        use_ring();
+        let found = rustls_native_certs::load_native_certs().certs;
+        let usable = usable_authorities(&found).len();
+        let with_garbage = [&[CertificateDer::from(b"not a certificate".to_vec())], found.as_slice()].concat();
+        let authorities = usable_authorities(&with_garbage);
+        assert_eq!(authorities.len(), usable);
+        assert!(reqwest::ClientBuilder::new().tls_certs_only(authorities).build().is_ok());
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn problem(error: &Error, actual: Option<String>) -> YamlProblem {
         Error::InvalidScalar { ty, .. } => wrong_type(expected_value(ty)),
         Error::InvalidBooleanStrict { .. } => wrong_type("true or false".to_owned()),
         Error::Unexpected { expected, .. } => wrong_type(expected_value(expected)),
-        Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. } => wrong_type("one word".to_owned()),
+        Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. } => wrong_type("a name".to_owned()),
         Error::MergeKeyNotAllowed { .. } => {
             syntax("merge keys (`<<`) are not supported; write the keys in each mapping")
         }
@@ -201,7 +201,7 @@ fn problem(error: &Error, actual: Option<String>) -> YamlProblem {
             "the file has more than {MAX_VALUES} values after alias expansion; write fewer values, and use fewer aliases"
         )),
         Error::Message { msg, .. } => YamlProblem::Invalid(msg.clone()),
-        Error::ExternalMessage { msg, .. } if msg.contains("tab") => {
+        Error::ExternalMessage { msg, .. } if msg.contains("tab") && msg.contains("indentation") => {
             syntax("the line is indented with a tab, which YAML does not allow; use spaces")
         }
         _ => YamlProblem::Syntax(format!(

@@ -15,6 +15,8 @@ pub(super) fn options() -> Options {
             max_nodes: MAX_VALUES,
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
+            // The number of values is limited, so many aliases of one anchor do no harm.
+            enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: MAX_VALUES,

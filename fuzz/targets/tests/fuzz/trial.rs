@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -13,8 +13,11 @@ use feedline_fuzz_targets::Target;
 
 /// Maximum duration of a call. A call takes milliseconds if the machine is idle.
 const MAX_DURATION: Duration = Duration::from_secs(60);
-/// Maximum increase of the peak memory of the process during a call. Calls of other tests at the same time are included.
+/// Maximum increase of the peak memory of the process during a call.
 const MAX_MEMORY_BYTES: u64 = 256 << 20;
+
+/// Only one call at a time runs, because the memory of the process is measured.
+static MEASURED: Mutex<()> = Mutex::new(());
 
 /// An input of a target.
 pub(super) struct Input {
@@ -33,13 +36,14 @@ pub(super) fn run_inputs(target: &Target, inputs: impl Iterator<Item = Input>) -
     let (started, calls) = sync_channel::<Arc<Input>>(1);
     std::thread::scope(|scope| {
         scope.spawn(move || abort_on_hang(target, &calls));
-        let mut peak_bytes = peak_memory_bytes();
         for input in inputs.map(Arc::new) {
+            let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
             started.send(Arc::clone(&input)).expect("the watchdog runs until the sender is dropped");
+            let before_bytes = reset_peak_memory();
             if catch_unwind(AssertUnwindSafe(|| (target.run)(&input.bytes))).is_err() {
                 return Err(describe(target, &input, "panicked"));
             }
-            let before_bytes = std::mem::replace(&mut peak_bytes, peak_memory_bytes());
+            let peak_bytes = peak_memory_bytes();
             if peak_bytes.saturating_sub(before_bytes) > MAX_MEMORY_BYTES {
                 let used = format!("used {} MiB of memory", (peak_bytes - before_bytes) >> 20);
                 return Err(describe(target, &input, &used));
@@ -90,6 +94,13 @@ fn failure_path(target: &str, input: &str) -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let build = temporary.parent().expect("the directory is in the build directory");
     build.join("fuzz-failures").join(format!("{target}-{input}"))
+}
+
+/// Starts a new measurement of the peak memory of the process, and returns the current memory.
+fn reset_peak_memory() -> u64 {
+    // Without this file of Linux, the peak only rises, and a call is charged for less than it uses.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+    peak_memory_bytes()
 }
 
 /// Returns the peak memory of the process, or 0 if the system does not report it.
