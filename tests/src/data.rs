@@ -27,6 +27,7 @@ pub fn sentences(what: &str) -> Option<PathBuf> {
 
 /// Returns the Python with Pillow, NumPy and tokenizers that `make test` installs. If it is missing, prints that `what`
 /// is skipped.
+#[expect(clippy::disallowed_methods, reason = "continuous integration must not skip a test")]
 pub fn python(what: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let target = test.ancestors().nth(3)?;

@@ -1,7 +1,7 @@
 //! The state of a thread that runs targets: a Tokio runtime, and a temporary directory, in memory if possible.
 
 use std::cell::{OnceCell, RefCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 

@@ -81,7 +81,7 @@ fn error_messages_name_the_file_the_line_and_the_field() {
         "[s3://vision, /data/vision]",
         "[data]",
         &expect![
-            "t.yaml:4: tenants.vision: invalid URL prefix `data`: a relative path depends on the working directory: write an absolute path; write a prefix such as `s3://bucket/folder`, `https://host/` or `/data`"
+            "t.yaml:8: tenants.vision.urls: invalid URL prefix `data`: a relative path depends on the working directory: write an absolute path; write a prefix such as `s3://bucket/folder`, `https://host/` or `/data`"
         ],
     );
     check(

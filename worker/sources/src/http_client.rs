@@ -234,7 +234,8 @@ mod tests {
         use_ring();
         let found = rustls_native_certs::load_native_certs().certs;
         let usable = usable_authorities(&found).len();
-        let with_garbage = [&[CertificateDer::from(b"not a certificate".to_vec())], found.as_slice()].concat();
+        let with_garbage =
+            [&[CertificateDer::from(b"not a certificate".to_vec())], found.as_slice()].concat();
         let authorities = usable_authorities(&with_garbage);
         assert_eq!(authorities.len(), usable);
         assert!(reqwest::ClientBuilder::new().tls_certs_only(authorities).build().is_ok());

@@ -15,7 +15,7 @@ pub(super) fn options() -> Options {
             max_nodes: MAX_VALUES,
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
-            // The number of values is limited, so many aliases of one anchor do no harm.
+            // The limit on the number of values suffices: files may use one anchor many times.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {

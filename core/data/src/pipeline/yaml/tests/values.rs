@@ -106,7 +106,7 @@ fn wrong_types() {
     check(
         "remainder: drop",
         "remainder: [drop]",
-        expect!["pipeline.yaml:19: batch.remainder must be one word, got a list"],
+        expect!["pipeline.yaml:19: batch.remainder must be a name, got a list"],
     );
 }
 
