@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# Every cargo command uses the whole workspace, so that all tasks resolve the same features and share one build.
+# Every cargo command uses the whole workspace, because cargo resolves the features of a single package differently, and would
+# build most crates a second time.
 FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
@@ -19,12 +20,12 @@ export PIP_RETRIES ?= 5
 QUIET := $(shell test -t 2 || echo --quiet)
 # Most tests of the binary wait for processes most of the time.
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
-# `make test` prints the times of its phases at its end, and why phases failed. A phase beside others prints its output only if
+# `make test` prints the times of its phases at its end, and why phases failed. A phase that runs in parallel with others prints its output only if
 # it fails.
 PHASE := python3 -B .ci/phases.py run
 BESIDE := python3 -B .ci/phases.py quiet
 
-.PHONY: help demo nightly test test-phases test-beside environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster
+.PHONY: help demo nightly test test-phases test-beside environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -46,19 +47,27 @@ test-phases:
 	echo "building the tests (the first build takes some minutes)"; \
 	$(PHASE) "build" $(MAKE) build-tests; \
 	wait $$environments
-	@$(MAKE) test-beside & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null || true' EXIT; \
+	@$(MAKE) test-beside & beside=$$!; $(MAKE) test-services & services=$$!; \
+	trap 'kill $$beside $$services 2>/dev/null || true' EXIT; \
 	status=0; $(PHASE) "Rust tests" $(MAKE) test-rust || status=$$?; \
-	wait $$beside || status=$$?; exit $$status
+	wait $$beside || status=$$?; wait $$services || status=$$?; exit $$status
 
 test-beside:
 	@status=0; \
 	$(BESIDE) "Python tests" $(MAKE) test-python || status=$$?; \
 	$(BESIDE) "chart tests" $(MAKE) test-chart || status=$$?; \
 	$(BESIDE) "alert tests" $(MAKE) test-monitoring || status=$$?; \
+	$(BESIDE) "preview tests" $(MAKE) test-preview || status=$$?; \
 	exit $$status
 
-environments: python frameworks chart-tools
+# Tests with brokers and with emulators of object stores, which wait more than the others.
+test-services:
+	@status=0; \
+	$(BESIDE) "Kafka tests" $(MAKE) test-kafka || status=$$?; \
+	$(BESIDE) "store tests" $(MAKE) test-stores || status=$$?; \
+	exit $$status
+
+environments: python frameworks chart-tools kafka-tools store-tools preview-tools
 
 # Builds everything that tests run at once, so that Cargo has work for all cores.
 build-tests:
@@ -114,6 +123,33 @@ test-monitoring: build chart-tools ## Fire each alert and query each dashboard o
 	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
 		$$python -B -m $(PYTEST) --rootdir tests/monitoring tests/monitoring
 
+STORES := target/stores-python
+AZURITE := target/azurite/node_modules/.bin/azurite-blob
+
+# Azurite needs Node.js, and the fixed addresses of metadata services need root. Without them, tests are skipped, except in
+# continuous integration.
+store-tools:
+	@$(call environment,$(STORES),tests/stores/requirements.txt,--no-deps,the tests of stores are skipped)
+	@test -z "$${CI:-}" || command -v npm >/dev/null || $(MAKE) setup NEEDED="nodejs npm"
+	@test -x $(AZURITE) || ! command -v npm >/dev/null || npm install --silent --no-audit --no-fund --prefix target/azurite azurite@3.37.0
+
+test-stores: build store-tools ## Test the recipes of docs/stores.md with emulators of object stores
+	@test -x $(STORES)/bin/python || { test -z "$${CI:-}"; exit; }; \
+	AZURITE=$$(ls $$PWD/$(AZURITE) 2>/dev/null || true) FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(STORES)/bin/python -B -m $(PYTEST) \
+		-rsfE -n 2 --dist loadfile --durations=5 --rootdir tests/stores tests/stores
+
+PREVIEW := target/preview-python
+
+# Without Chromium, the tests are skipped, except in continuous integration.
+preview-tools:
+	@$(call environment,$(PREVIEW),tests/preview/requirements.txt,--no-deps,the tests of the page are skipped)
+	@test -z "$${CI:-}" || command -v chromium >/dev/null || $(MAKE) setup NEEDED=chromium
+
+test-preview: build preview-tools ## Test the page of `feedline preview` in Chromium: SCREENSHOTS=/tmp
+	@test -x $(PREVIEW)/bin/python || { test -z "$${CI:-}"; exit; }; \
+	$(if $(SCREENSHOTS),SCREENSHOTS=$(SCREENSHOTS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
+		$(PREVIEW)/bin/python -B -m $(PYTEST) -rsfE --rootdir tests/preview tests/preview
+
 chart: setup chart-tools ## Write the files that are generated from the Helm chart: its README and the plain manifests
 	@python3 -B helm/readme.py
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=python3; \
@@ -144,6 +180,37 @@ test-cluster: cluster-tools ## Run the tests on a Kubernetes cluster, as root: O
 		$(CLUSTER_TESTS) -m "not long" | tee target/cluster-short.log || status=$$?; \
 		wait $$long || status=$$?; cat target/cluster-long.log; \
 		grep -h "^FAILED \|^ERROR " target/cluster-short.log || true; exit $$status)
+
+KAFKA := target/kafka-python
+KAFKA_PYTHON = python=$(KAFKA)/bin/python; test -x $$python || python=$(PYTHON)
+
+kafka: setup ## Start three Kafka brokers until they are interrupted: BROKERS=1
+	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the brokers need confluent-kafka)
+	@$(KAFKA_PYTHON); BROKERS=$(or $(BROKERS),3) $$python -B tests/kafka/brokers.py
+
+# The jars of Kafka and the schema registry are downloaded here. If this fails, the tests try again.
+kafka-tools:
+	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the tests of Kafka are skipped)
+	@test -z "$${CI:-}" || { command -v java && command -v mvn; } >/dev/null || $(MAKE) setup NEEDED="default-jre-headless maven"
+	@PYTHONPATH=$$PWD/tests/kafka python3 -B -c \
+		'import brokers, registry; brokers.missing_programs() or [brokers.download_jars(), registry.download()]' \
+		|| echo "cannot download Kafka or the schema registry" >&2
+
+# The tests wait for brokers most of the time, so those with one broker run beside those with three.
+test-kafka: setup kafka-tools ## Run the tests with real Kafka brokers
+	@cargo build $(QUIET) --workspace
+	@$(KAFKA_PYTHON); spread=$$($$python -c 'import xdist; print("-n 2 --dist loadgroup --no-loadscope-reorder")' 2>/dev/null || true); \
+	FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $$python -B -m $(PYTEST) $$spread --durations=10 --rootdir tests/kafka tests/kafka
+
+kafka-speed: release ## Compare the CPU time of a worker that reads a topic with that of a bare consumer: ROUNDS=3 BATCH=256
+	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the benchmark needs confluent-kafka)
+	@cargo build $(QUIET) --release --workspace --example drop_payloads
+	@$(KAFKA_PYTHON); $$python -B benches/kafka.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(BATCH),--batch $(BATCH))
+
+topic-lag: release ## Measure how fast autoscaling follows a topic whose producer becomes faster, with real processes
+	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the benchmark needs confluent-kafka)
+	@cargo build $(QUIET) --workspace
+	@$(KAFKA_PYTHON); $$python -B benches/topic_lag.py
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl
@@ -204,6 +271,7 @@ mutants: setup ## Measure how many mutations of the engine, layout and leases th
 check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check
 	@cargo clippy $(QUIET) --workspace --all-targets -- -D warnings
+	@cargo check $(QUIET) -p feedline-node --no-default-features
 	@.ci/cargo_deny.sh
 
 fmt: ## Format all code
@@ -212,6 +280,10 @@ fmt: ## Format all code
 build: setup ## Build the feedline binary
 	@echo "building $(FEEDLINE) (the first build takes some minutes)"
 	@cargo build $(QUIET) --workspace --bin feedline
+
+lint-speed: release ## Measure `feedline lint` of 10,000 Parquet shards, on a disk and on SeaweedFS: SHARDS=10000 ROUNDS=3
+	@$(call environment,target/lint-python,benches/lint/requirements.txt,,the dataset cannot be written)
+	@target/lint-python/bin/python -B benches/lint.py --shards $(or $(SHARDS),10000) --rounds $(or $(ROUNDS),3)
 
 speed: release ## Compare the rate of Feedline with the rate of its image decoder alone: ROUNDS=3
 	@python3 benches/speed.py
@@ -247,11 +319,25 @@ python-client: release-package ## Compare the Python client with the Rust client
 restoring: release-package ## Measure the time from loading a state to the next batch: ROUNDS=5
 	@$(PYTHON) benches/restoring.py
 
+reindexing: release ## Measure the cost of indexing 10 of 10,000 changed shards again: QUICK=1 for small shards
+	@python3 benches/reindex.py $(if $(QUICK),--quick)
+
+image-folder: release ## Measure the time, the memory and the index size of an ImageFolder with many files: FILES=1280000
+	@python3 benches/image_folder.py $(if $(FILES),--files $(FILES))
+
 resnet: release-package ## Measure training of a ResNet-50, on a GPU if there is one: STEPS=100 BATCH=256 CORES=16
 	@python3 benches/resnet.py
 
 demand: release ## Measure how fast autoscaling follows a change of demand, with real processes
 	@python3 benches/demand.py
+
+compressed: release ## Measure the CPU time of indexing and reading compressed files: ROUNDS=3
+	@$(call environment,target/compressed-python,benches/requirements-compressed.txt,--no-deps,the measurement needs zlib-ng)
+	@target/compressed-python/bin/python -B benches/compressed.py
+
+throttle: release ## Measure 48 workers that share a throttled store, behind a proxy before SeaweedFS: SECONDS=60 ONLY=plain,bandwidth
+	@$(call environment,target/throttle,benches/throttle-requirements.txt,,SeaweedFS is missing)
+	@python3 benches/throttle.py
 
 kernels: setup ## Run micro-benchmarks of the kernels and the planner
 	@cargo bench $(QUIET) --workspace --benches
@@ -263,6 +349,27 @@ size: setup ## Measure the cost of a coordinator by cluster size, in simulated t
 bench: release ## Compare Feedline with tf.data, PyTorch and other tools: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/peers.py --only "$(ONLY)"
+
+GRAPH_PYTHON := target/graph-python
+
+# Only this target installs GraphBolt, and torch-sparse for PyG: 6 GB. No wheels of torch-scatter and torch-sparse are on PyPI.
+graph-bench: release-package ## Compare the graph batches of Feedline, GraphBolt and PyG: CPUS=0,1 ROUNDS=3 GRAPHS=rmat ONLY=feedline ACCURACY=1
+	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "GraphBolt needs Python 3.11 as python3" >&2; exit 1; }
+	@command -v c++ >/dev/null || $(MAKE) setup NEEDED=g++
+	@$(call environment,$(GRAPH_PYTHON),benches/graph/requirements.txt,,the benchmark needs GraphBolt and PyG)
+	@cd $(GRAPH_PYTHON) && requirements=$(CURDIR)/benches/graph/requirements-build.txt; \
+	cmp -s $$requirements requirements-build.txt || { \
+		echo "building torch-sparse, which takes half an hour"; \
+		PATH=$$PWD/bin:$$PATH FORCE_ONLY_CPU=1 bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -r $$requirements; \
+		cp $$requirements .; \
+	}
+	@$(if $(ACCURACY),PYTHONPATH=$$PWD/target/client-python $(GRAPH_PYTHON)/bin/python -B benches/graph_accuracy.py; exit;) \
+		python3 -B benches/graph.py $(if $(CPUS),--cpus $(CPUS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(GRAPHS),--graphs $(GRAPHS)) \
+		$(if $(ONLY),--only $(ONLY))
+
+graph-build-bench: release ## Measure the time and the memory of `feedline graph build`: NODES=1e7 EDGES=3e8 ORDER=vip ROUNDS=3 CPUS=0,1 MEMORY=1GiB
+	@python3 -B benches/graph_build.py $(if $(NODES),--nodes $(NODES)) $(if $(EDGES),--edges $(EDGES)) $(if $(ORDER),--order $(ORDER)) \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CPUS),--cpus $(CPUS)) $(if $(MEMORY),--memory $(MEMORY))
 
 # Builds the binary and the Python package together.
 release-package: release python
@@ -285,12 +392,13 @@ image: $(if $(BINARY),setup,dist) ## Build the container image as an archive, in
 clean: ## Remove all build outputs
 	@rm -rf target
 
-# libjpeg-turbo needs cmake and nasm. The tests compare results with implementations in Python. Prometheus, whose package
-# starts a server, tests the alerts in continuous integration only.
+# libjpeg-turbo needs cmake and nasm, and OpenSSL, which librdkafka needs, perl. The tests compare results with implementations in
+# Python. Prometheus, whose package starts a server, tests the alerts in continuous integration only.
 setup: ## Install the tools for building and testing
 	@missing="$(if $(NEEDED), $(NEEDED))"; \
 	command -v cmake >/dev/null || missing+=" cmake"; \
 	command -v nasm >/dev/null || missing+=" nasm"; \
+	command -v perl >/dev/null || missing+=" perl"; \
 	test -z "$${CI:-}" || command -v promtool >/dev/null || missing+=" prometheus"; \
 	test -n "$$missing" || exit 0; \
 	as_root=""; test "$$(id -u)" = 0 || as_root="sudo"; \
@@ -306,7 +414,7 @@ setup: ## Install the tools for building and testing
 python:
 	@$(call environment,$(VENV),tests/requirements.txt,,the comparisons with Pillow and tokenizers are skipped)
 
-# Installs PyTorch, Lightning, Transformers, JAX and Keras: 8 GB, including GPU libraries.
+# Installs PyTorch, PyG, Lightning, Transformers, JAX and Keras: 8 GB, including GPU libraries.
 frameworks:
 	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
 

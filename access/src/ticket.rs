@@ -1,9 +1,11 @@
-//! Tickets: short-lived credentials that allow one session of a consumer to fetch the rows of its job from any worker.
+//! Tickets: short-lived credentials that allow one session of a consumer to fetch the rows of its job from any worker, and the workers
+//! of a job to gather rows of its features from each other.
 
 use std::fmt;
 
 use feedline_data::ids::{JobId, SessionId};
 use ring::signature::Ed25519KeyPair;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Secret;
@@ -11,6 +13,8 @@ use crate::sealed::{seal, unseal};
 
 /// Prefix of tickets.
 const TICKET_PREFIX: &str = "feedline-ticket-1";
+/// Prefix of tickets of workers.
+const GATHER_TICKET_PREFIX: &str = "feedline-gather-1";
 /// Usage label for the derivation of the ticket keys.
 const TICKET_KEY_USAGE: &str = "tickets";
 /// Length of an Ed25519 public key.
@@ -29,6 +33,16 @@ pub struct Ticket {
     pub consumer: u32,
     /// The session of the consumer. Workers reject a ticket after they have received a ticket of a newer session.
     pub session: SessionId,
+    /// Expiry time as a Unix timestamp in seconds.
+    #[serde(rename = "exp")]
+    pub expires_s: u64,
+}
+
+/// The content of a ticket that allows a worker to gather rows of the features of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatherTicket {
+    /// The job whose batches contain the features.
+    pub job: JobId,
     /// Expiry time as a Unix timestamp in seconds.
     #[serde(rename = "exp")]
     pub expires_s: u64,
@@ -65,6 +79,12 @@ impl TicketIssuer {
         )
     }
 
+    /// Issues a ticket for the workers of a job. It expires as the tickets of consumers do.
+    pub fn issue_gather(&self, job: JobId, now_s: u64) -> String {
+        let ticket = GatherTicket { job, expires_s: now_s + TICKET_LIFETIME_S };
+        seal(GATHER_TICKET_PREFIX, &ticket, &self.keys)
+    }
+
     /// Returns the key with which workers verify tickets.
     pub fn public_key(&self) -> TicketKey {
         self.public.clone()
@@ -95,21 +115,52 @@ impl TicketKey {
         let Some(text) = ticket.filter(|text| !text.is_empty()) else {
             return Err("the fetch has no ticket; use the ticket from the consumer's plan".to_owned());
         };
-        let mut keys = self.0.chunks(KEY_BYTES);
-        let signed: Option<Ticket> = keys.find_map(|key| unseal(TICKET_PREFIX, text, key));
-        let ticket = signed
+        let ticket: Ticket = self
+            .unseal(TICKET_PREFIX, text)
             .ok_or("the ticket is not valid in this cluster; use the ticket from the consumer's plan")?;
-        if ticket.job != job {
-            return Err("the ticket is for another job; use the ticket of this job".to_owned());
-        }
-        if ticket.expires_s + CLOCK_TOLERANCE_S <= now_s {
-            let ago = now_s - ticket.expires_s;
-            return Err(format!(
-                "the ticket expired {ago} s ago, although the coordinator continually issues new tickets; check the clocks of the hosts"
-            ));
-        }
+        check_job(ticket.job, job)?;
+        check_expiry(ticket.expires_s, now_s)?;
         Ok(ticket)
     }
+
+    /// Checks that a ticket allows gathering rows of the features of `job` at `now_s`, a Unix timestamp in seconds.
+    ///
+    /// # Errors
+    /// Returns a message if the ticket is missing, invalid, expired, for another job, or the ticket of a consumer.
+    pub fn check_gather(&self, ticket: &str, job: JobId, now_s: u64) -> Result<GatherTicket, String> {
+        if ticket.is_empty() {
+            return Err(
+                "the request for rows has no ticket; use the ticket from the worker's plan".to_owned()
+            );
+        }
+        let ticket: GatherTicket = self.unseal(GATHER_TICKET_PREFIX, ticket).ok_or(
+            "the ticket does not allow workers of this cluster to gather rows; use the ticket from the worker's plan",
+        )?;
+        check_job(ticket.job, job)?;
+        check_expiry(ticket.expires_s, now_s)?;
+        Ok(ticket)
+    }
+
+    fn unseal<T: DeserializeOwned>(&self, prefix: &str, text: &str) -> Option<T> {
+        self.0.chunks(KEY_BYTES).find_map(|key| unseal(prefix, text, key))
+    }
+}
+
+fn check_job(of_ticket: JobId, requested: JobId) -> Result<(), String> {
+    if of_ticket == requested {
+        return Ok(());
+    }
+    Err("the ticket is for another job; use the ticket of this job".to_owned())
+}
+
+fn check_expiry(expires_s: u64, now_s: u64) -> Result<(), String> {
+    if expires_s.saturating_add(CLOCK_TOLERANCE_S) > now_s {
+        return Ok(());
+    }
+    let ago = now_s - expires_s;
+    Err(format!(
+        "the ticket expired {ago} s ago, although the coordinator continually issues new tickets; check the clocks of the hosts"
+    ))
 }
 
 #[cfg(test)]
@@ -138,6 +189,27 @@ mod tests {
         assert!(key.check(Some(&ticket), JobId(8), 1_000).unwrap_err().contains("another job"));
         for missing in [None, Some("")] {
             assert!(key.check(missing, JOB, 1_000).unwrap_err().contains("has no ticket"));
+        }
+    }
+
+    #[test]
+    fn tickets_of_workers_and_of_consumers_do_not_replace_each_other() {
+        let issuer = TicketIssuer::new(&Secret::new().unwrap());
+        let key = issuer.public_key();
+        let (gather, fetch) = (issuer.issue_gather(JOB, 1_000), issuer.issue(JOB, 5, SessionId(3), 1_000));
+        let content = GatherTicket { job: JOB, expires_s: 1_000 + TICKET_LIFETIME_S };
+        assert_eq!(key.check_gather(&gather, JOB, 1_000), Ok(content));
+        assert!(key.check(Some(&gather), JOB, 1_000).unwrap_err().contains("not valid in this cluster"));
+        let other = TicketIssuer::new(&Secret::new().unwrap()).issue_gather(JOB, 1_000);
+        for (ticket, job, now_s, why) in [
+            ("", JOB, 1_000, "has no ticket"),
+            (&fetch, JOB, 1_000, "does not allow workers of this cluster to gather rows"),
+            (&other, JOB, 1_000, "does not allow workers of this cluster to gather rows"),
+            (&gather, JobId(8), 1_000, "for another job"),
+            (&gather, JOB, 1_000 + TICKET_LIFETIME_S + CLOCK_TOLERANCE_S, "expired 60 s ago"),
+        ] {
+            let error = key.check_gather(ticket, job, now_s).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 

@@ -62,7 +62,7 @@ impl Audit {
             })
             .collect();
         let open_ranges = start.map(|start| start.open_ranges.clone()).unwrap_or_default();
-        let sequence = Sequence::new(pipeline, inputs, &layout.mix_changes);
+        let sequence = Sequence::new(pipeline, inputs, &layout);
         Self { layout, sequence, streams, open_ranges, counts: BTreeMap::new(), unknown_rows: 0 }
     }
 

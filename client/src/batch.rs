@@ -1,12 +1,15 @@
 //! Batches, which are assembled from slices of pieces.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
 use feedline_data::consumer::{AssembledBatch, PieceSlice, RunKind};
+use feedline_data::growth::Growth;
 use feedline_data::layout::SplitRef;
+use feedline_data::segments::PADDING_ROW_ID;
 use feedline_proto::SkippedRow;
 
 use crate::pieces::PieceBytes;
@@ -14,7 +17,8 @@ use crate::pieces::PieceBytes;
 /// A batch of rows.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// The rows, as a view of the receive buffer. If the batch spans several pieces, the rows are copied.
+    /// The rows, as a view of the receive buffer. If the batch spans several pieces, the rows are copied. An indivisible batch, such
+    /// as a sampled graph, is one row of lists.
     pub records: RecordBatch,
     /// The origin of the rows.
     pub info: BatchInfo,
@@ -26,16 +30,19 @@ pub struct BatchInfo {
     /// The stream of the batch, which is the virtual consumer, or the slot of an elastic job. 0 in relaxed mode.
     pub stream: u32,
     /// Step within the epoch, from 0. Each stream delivers one batch in each step. `None` if operators may change the number of
-    /// rows, with `remainder: carry`, and in relaxed mode.
+    /// rows of divisible batches, with `remainder: carry`, and in relaxed mode.
     pub step: Option<u64>,
     /// The batch's share of the rows of all streams in this step. The weights of a step sum to 1, so the weighted mean over
     /// batches is the mean over the rows of the step. If `step` is `None`, the weight is the batch's share in a step with
-    /// only full batches. In relaxed mode, the weight is 0.
+    /// only full batches. If operators remove rows of indivisible batches, it is the share in the input rows of the step. In relaxed
+    /// mode, the weight is 0.
     pub weight: f64,
     /// Epoch of the first row, from 0.
     pub epoch: u32,
-    /// Number of rows.
+    /// Number of rows. Of an indivisible batch, the number of rows that it was formed from, such as the seeds of a sampled graph.
     pub rows: u32,
+    /// Whether the batch is indivisible. False for the empty batch of a stream without rows in the last step.
+    pub is_indivisible: bool,
     /// The input rows of the batch, in order, as ranges of row offsets in each split. Includes the rows that operators
     /// have removed since the previous batch.
     pub inputs: Vec<(SplitRef, Range<u32>)>,
@@ -49,6 +56,8 @@ pub struct BatchInfo {
     pub skipped: Vec<SkippedRow>,
     /// Number of rows that `remainder: drop` has dropped since the previous batch.
     pub dropped_rows: u64,
+    /// Unbounded jobs: the recorded segments from the position after this batch on. `None` if the job has an end.
+    pub growth: Option<Arc<Growth>>,
 }
 
 impl BatchInfo {
@@ -60,7 +69,8 @@ impl BatchInfo {
                 let index = |offset: u32| (offset - part.piece_start) as usize;
                 let range = index(part.input_range.start)..index(part.input_range.end);
                 // In a coordinated job, a piece has only the ids of this stream's rows.
-                self.row_ids.extend_from_slice(ids.get(range).unwrap_or(ids));
+                let ids = ids.get(range).unwrap_or(ids);
+                self.row_ids.extend(ids.iter().copied().filter(|id| *id != PADDING_ROW_ID));
             }
             if is_last_part(part) {
                 self.skipped.extend_from_slice(&part.payload.skipped);
@@ -94,7 +104,7 @@ impl BatchInfo {
 
 /// Whether this part is the last part of its piece.
 pub(crate) fn is_last_part(part: &PieceSlice<PieceBytes>) -> bool {
-    part.rows.end as usize == part.payload.records.num_rows()
+    part.rows.end == part.payload.rows
 }
 
 /// The step of a batch, and the batch's share of the step's rows.
@@ -123,7 +133,8 @@ impl TakenBatch {
         schema: Option<SchemaRef>,
     ) -> Self {
         let AssembledBatch { epoch, rows, parts, .. } = assembled;
-        let mut info = BatchInfo { stream, step, weight, epoch, rows, ..carried };
+        let is_indivisible = parts.iter().any(|part| part.payload.is_indivisible);
+        let mut info = BatchInfo { stream, step, weight, epoch, rows, is_indivisible, ..carried };
         info.add_inputs(&parts);
         info.set_kept(&parts);
         Self { info, parts, schema }
@@ -134,8 +145,9 @@ impl TakenBatch {
     /// # Errors
     /// Returns an error if the parts have different columns.
     pub(crate) fn join(self) -> Result<Batch, String> {
-        let slice = |part: &PieceSlice<PieceBytes>| {
-            part.payload.records.slice(part.rows.start as usize, part.rows.len())
+        let slice = |part: &PieceSlice<PieceBytes>| match part.payload.is_indivisible {
+            true => part.payload.records.clone(),
+            false => part.payload.records.slice(part.rows.start as usize, part.rows.len()),
         };
         let filled: Vec<&PieceSlice<PieceBytes>> =
             self.parts.iter().filter(|part| !part.rows.is_empty()).collect();

@@ -18,6 +18,7 @@ use tracing::Instrument;
 
 use crate::batch::{Batch, BatchInfo};
 use crate::error::ClientError;
+use crate::feature_cache::FeatureCache;
 use crate::fetch::FetchContext;
 use crate::metrics::{COPY_SECONDS_TOTAL, METRICS, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
 use crate::origin::Origins;
@@ -55,8 +56,10 @@ impl Consumer {
         };
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;
+        let limit_bytes = settings.feature_cache_bytes;
+        let cache = (limit_bytes > 0).then(|| FeatureCache::new(job, Arc::clone(&coordinator), limit_bytes));
         let shared = SharedState::new(ConsumerState::new(identity, settings, Instant::now()));
-        let context = FetchContext { job, workers, shared: Arc::clone(&shared), pool };
+        let context = FetchContext { job, workers, shared: Arc::clone(&shared), pool, cache };
         let (sender, acknowledged) = watch::channel(0);
         let stop = CancellationToken::new();
         let session = Session::new(coordinator, context, timeouts, sender);

@@ -49,7 +49,7 @@ pub fn combine<'a>(streams: impl IntoIterator<Item = &'a StreamDigest>) -> Strin
 }
 
 /// The sum of all row hashes. The digest depends on how often each row occurs, but not on the row order or on batch
-/// boundaries.
+/// boundaries. An indivisible batch is one row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentDigest {
     sum: u128,

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::busy;
+use crate::feature_cache::FeatureCache;
 use crate::pieces::{FrameEvent, PieceReader};
 use crate::receive_pool::ReceivePool;
 use crate::shared_state::SharedState;
@@ -25,6 +26,8 @@ pub(crate) struct FetchContext {
     pub(crate) workers: Arc<dyn WorkerDirectory>,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) pool: Arc<ReceivePool>,
+    /// The cache of rows of features, if the settings have one.
+    pub(crate) cache: Option<Arc<FeatureCache>>,
 }
 
 /// Runs one fetch to its end and records the outcome. The state aborts the task if another fetch of the split delivers first or
@@ -42,14 +45,18 @@ async fn fetch(command: FetchCommand, context: &FetchContext) -> FetchOutcome {
         Ok(worker) => worker,
         Err(error) => return FetchOutcome::Rejected(error.message),
     };
-    let open = FetchOpen { job: context.job, split, start_offset: from, credit_bytes, ticket };
+    let cached = context.cache.as_ref().and_then(|cache| cache.loaded());
+    let cached_features = cached.as_ref().map(|cached| cached.features.clone()).unwrap_or_default();
+    let cache_ticket = ticket.clone();
+    let open =
+        FetchOpen { job: context.job, split, start_offset: from, credit_bytes, ticket, cached_features };
     let started = Instant::now();
     let mut frames = match worker.fetch(request_stream(open, credit)).await {
         Ok(frames) => frames,
         Err(error) => return outcome_of_error(error, started),
     };
     let network_bytes = |bytes| if worker.is_remote() { bytes } else { 0 };
-    let mut reader = PieceReader::new(Arc::clone(&context.pool));
+    let mut reader = PieceReader::new(Arc::clone(&context.pool), cached);
     while let Some(frame) = frames.next().await {
         let event = match frame.map(|frame| reader.read(frame)) {
             Ok(Ok(event)) => event,
@@ -69,9 +76,13 @@ async fn fetch(command: FetchCommand, context: &FetchContext) -> FetchOutcome {
                 state.count_network_bytes(network_bytes(bytes));
             }
             FrameEvent::Piece { bytes, piece } => {
+                if let Some(cache) = context.cache.as_ref().filter(|_| piece.payload.is_indivisible) {
+                    cache.start_loading(&worker, &cache_ticket);
+                }
+                let omitted_bytes = piece.payload.omitted_bytes;
                 let mut state = context.shared.lock();
                 state.on_bytes(split, attempt, bytes, now);
-                state.count_network_bytes(network_bytes(bytes));
+                state.count_network_bytes(network_bytes(bytes.saturating_sub(omitted_bytes)));
                 state.on_piece(split, attempt, piece, now);
                 drop(state);
                 context.shared.notify_all();

@@ -33,6 +33,7 @@ mod busy;
 mod consumer;
 pub mod digest;
 mod error;
+mod feature_cache;
 mod fetch;
 mod job;
 mod metrics;

@@ -15,6 +15,8 @@ pub(crate) const FETCHES_TOTAL: &str = "feedline_client_fetches_total";
 pub(crate) const FETCH_FAILURES_TOTAL: &str = "feedline_client_fetch_failures_total";
 pub(crate) const RECEIVED_BYTES_TOTAL: &str = "feedline_client_received_bytes_total";
 pub(crate) const RECONNECTS_TOTAL: &str = "feedline_client_reconnects_total";
+pub(crate) const FEATURE_CACHE_BYTES: &str = "feedline_client_feature_cache_bytes";
+pub(crate) const FEATURE_CACHE_SAVED_BYTES_TOTAL: &str = "feedline_client_feature_cache_saved_bytes_total";
 
 /// Every metric of the client.
 pub const METRICS: &[MetricDescription] = &[
@@ -40,6 +42,16 @@ pub const METRICS: &[MetricDescription] = &[
         "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
     )
     .with_label("transport", &["tcp", "unix", "memory"]),
+    metric_table::gauge(
+        FEATURE_CACHE_BYTES,
+        Unit::Bytes,
+        "Rows of features that consumers of sampled graphs keep in memory",
+    ),
+    metric_table::counter(
+        FEATURE_CACHE_SAVED_BYTES_TOTAL,
+        Unit::Bytes,
+        "Bytes that workers omitted from batches because the consumer has the rows",
+    ),
     metric_table::counter(FETCHES_TOTAL, Unit::Count, "Fetches started, including hedged fetches of a split"),
     metric_table::counter(
         FETCH_FAILURES_TOTAL,

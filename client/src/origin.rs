@@ -43,7 +43,7 @@ impl Origins {
             start
         });
         Self {
-            sequence: Sequence::new(pipeline, manifest, &layout.mix_changes),
+            sequence: Sequence::new(pipeline, manifest, &layout),
             layout,
             first_row_ids: first_row_ids.collect(),
             shards: manifest.shards.iter().map(|shard| shard.object.url.clone()).collect(),
@@ -118,18 +118,21 @@ mod tests {
     use crate::testing::layout;
 
     fn manifest(rows_of_shards: &[u32]) -> Manifest {
-        let shard = |(number, rows): (usize, &u32)| Shard {
-            object: ShardRef {
-                url: format!("file:///d/{number}"),
-                size_bytes: 1,
-                version: "1".to_owned(),
-                part: 0,
-            },
-            index: ShardIndex {
-                blocks: vec![Block { rows: *rows, offset: 0, bytes: 1, group: 0, row_bytes: Vec::new() }],
-                schema: None,
-                defects: Vec::new(),
-            },
+        let shard = |(number, rows): (usize, &u32)| {
+            Shard::new(
+                ShardRef {
+                    url: format!("file:///d/{number}"),
+                    size_bytes: 1,
+                    version: "1".to_owned(),
+                    ..ShardRef::default()
+                },
+                ShardIndex {
+                    blocks: vec![Block { rows: *rows, offset: 0, bytes: 1, group: 0, row_bytes: Vec::new() }],
+                    schema: None,
+                    defects: Vec::new(),
+                    ..ShardIndex::default()
+                },
+            )
         };
         Manifest { schema: Schema::default(), shards: rows_of_shards.iter().enumerate().map(shard).collect() }
     }

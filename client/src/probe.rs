@@ -43,11 +43,12 @@ impl Probe {
             start_offset: 0,
             credit_bytes: self.window_bytes,
             ticket: String::new(),
+            cached_features: Vec::new(),
         };
         let (granted, credit) = watch::channel(self.window_bytes);
         let frames = self.worker.fetch(request_stream(open, credit)).await;
         let mut frames = frames.map_err(|error| error.message)?;
-        let mut reader = PieceReader::new(Arc::clone(&self.pool));
+        let mut reader = PieceReader::new(Arc::clone(&self.pool), None);
         let mut total = 0;
         let mut last = None;
         while let Some(frame) = frames.next().await {

@@ -30,6 +30,9 @@ pub struct ClientSettings {
     /// The CUDA device that the user copies batches to. If set, batches that consist of one piece are received into
     /// pinned memory. The default is `None`.
     pub gpu: Option<u32>,
+    /// Maximum number of bytes of rows of node features that each consumer of a job with sampled graphs keeps in memory, in addition to
+    /// `buffer_bytes`. Workers omit these rows from batches. The default is 0.
+    pub feature_cache_bytes: u64,
 }
 
 impl Default for ClientSettings {
@@ -44,6 +47,7 @@ impl Default for ClientSettings {
             hedge_ms: 200,
             fetch_idle_ms: 10_000,
             gpu: None,
+            feature_cache_bytes: 0,
         }
     }
 }
@@ -60,6 +64,11 @@ impl ClientSettings {
     /// Maximum number of bytes that are buffered or in flight, without idle receive buffers.
     pub(crate) fn credit_bytes(&self) -> u64 {
         self.buffer_bytes - self.idle_bytes()
+    }
+
+    /// The size of a buffer with at least this number of bytes that are buffered or in flight.
+    pub(crate) fn buffer_for_credit(credit_bytes: u64) -> u64 {
+        credit_bytes.div_ceil(IDLE_DIVISOR - 1).saturating_mul(IDLE_DIVISOR)
     }
 
     /// Validates the values.

@@ -8,6 +8,7 @@ mod fetch_order;
 mod fetch_outcome;
 mod fetch_table;
 mod fetching;
+mod growth;
 mod history;
 mod history_recorder;
 mod planning;
@@ -23,9 +24,11 @@ mod stream_table;
 mod streams;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use feedline_common::mismatch_timer::MismatchTimer;
+use feedline_data::growth::Growth;
 use feedline_data::ids::{JobId, SessionId};
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::messages::{ConsumerStats, JobState, PlannedSplit, Revision};
@@ -79,6 +82,8 @@ pub(crate) struct ConsumerState {
     splits_ahead: u32,
     /// Whether the consumer has logged a warning that it waits until other consumers have received all rows.
     has_warned_underfull: bool,
+    /// Whether the consumer has logged a warning that its buffer is small for its batches.
+    has_warned_small_buffer: bool,
     /// The ticket of the last plan, which authorizes the consumer at workers.
     ticket: String,
     fetches: FetchTable,
@@ -109,6 +114,8 @@ pub(crate) struct ConsumerState {
     reports: ReportTracker,
     slots: SlotState,
     history_recorder: HistoryRecorder,
+    /// Unbounded jobs: the recorded segments. `None` before the first plan.
+    growth: Option<Arc<Growth>>,
 }
 
 impl ConsumerState {
@@ -126,6 +133,7 @@ impl ConsumerState {
             max_splits: 0,
             consumers: 0,
             has_warned_underfull: false,
+            has_warned_small_buffer: false,
             ticket: String::new(),
             fetches: FetchTable::default(),
             start_queue: SplitQueue::default(),
@@ -145,6 +153,7 @@ impl ConsumerState {
             reports: ReportTracker::new(now),
             slots: SlotState::default(),
             history_recorder: HistoryRecorder::default(),
+            growth: None,
         }
     }
 

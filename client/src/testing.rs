@@ -37,7 +37,10 @@ pub(crate) fn layout(rows: u64, batch: u32, streams: u32, split_batches: u64) ->
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
+        runs: Default::default(),
         mix_changes: Vec::new(),
+        unbounded: false,
+        indivisible: false,
     }
 }
 
@@ -58,6 +61,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         start: None,
         audit: true,
         reindex: false,
+        accept_reuploaded: false,
         index_only: false,
         weight: 1.0,
         elastic: false,
@@ -219,6 +223,7 @@ impl FakeCoordinator {
             ticket: String::new(),
             slots: script.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(script, slot)).collect()),
             step_queries: script.step_queries.clone(),
+            growth: None,
         }
     }
 }

@@ -8,9 +8,8 @@ mod pending;
 
 use std::sync::Arc;
 
-use feedline_cluster::{Input, Reply};
+use feedline_cluster::{Input, Reply, SavedIndexes};
 use feedline_data::ids::{JobId, Millis};
-use feedline_data::manifest::Manifest;
 use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_raft::{
     Effects, MemberId, MemberView, Members, MembershipChange, MonotonicTime, RaftNode, Role, ServingChange,
@@ -418,9 +417,9 @@ impl Driver {
             effects.proposed_records.iter().for_each(|record| gauges.on_record(record));
         }
         Gauges::count(&effects.proposed_records);
-        for (job, key, manifest) in effects.manifests {
+        for index in effects.manifests {
             let others = self.parts.member.voters() / 2;
-            self.indexes.save(job, key, manifest, others);
+            self.indexes.save(index, others);
         }
         for (request, reply) in effects.replies {
             self.pending.answer(request, reply);
@@ -442,6 +441,10 @@ impl Driver {
                 let mut gauges = Gauges::default();
                 records.iter().for_each(|record| gauges.on_record(record));
                 self.gauges = Some(gauges);
+                let cluster = self.parts.member.cluster_mut();
+                let start =
+                    |job| cluster.as_ref().map(|cluster| cluster.start_content(job)).unwrap_or_default();
+                let preparing = preparing.into_iter().map(|(job, key)| (job, key, start(job))).collect();
                 self.indexes.load_all(preparing);
             }
             ServingChange::Ended => {
@@ -455,8 +458,8 @@ impl Driver {
         }
     }
 
-    fn on_loaded(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
-        if let (Some(cluster), Some(saved)) = (self.parts.member.cluster_mut(), saved) {
+    fn on_loaded(&mut self, job: JobId, saved: SavedIndexes) {
+        if let Some(cluster) = self.parts.member.cluster_mut() {
             cluster.set_saved_index(job, saved);
         }
         if self.indexes.finish_loading() {

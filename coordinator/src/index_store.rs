@@ -1,14 +1,24 @@
-//! The store of saved indexes, with one file per source. A dataset is indexed only once.
+//! The store of saved indexes. A dataset is indexed only once, and afterwards only its changed shards.
+//!
+//! `KEY.index` is the latest index of a source. `KEY-ID.index` is an earlier index that a job may use, or that names the
+//! shards that changed since a position was saved. A growing source has one index for each range of offsets that a job has read,
+//! of which only the latest are retained.
 //!
 //! File: 8 bytes magic, format version (u32, little-endian), CRC-32C of the rest (u32), then the manifest's bytes.
 
+mod earlier;
+mod recorded;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::Metadata;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use feedline_cluster::SavedIndexes;
 use feedline_common::files::{FileAccess, remove_incomplete_files, replace_file};
-use feedline_data::manifest::Manifest;
+use feedline_data::manifest::{ContentId, Manifest, is_index_id};
 use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_raft::files::{DirectoryError, error_reason, prepare_directory, write_error_fix};
 
@@ -24,8 +34,8 @@ pub(crate) struct IndexStore {
     folder: PathBuf,
     /// Cached manifests, least recently used first.
     cache: Mutex<VecDeque<CachedManifest>>,
-    /// Fingerprints of the index files that were read or written, by key.
-    saved_fingerprints: Mutex<BTreeMap<String, String>>,
+    /// The latest index files that were read or written, by key.
+    latest_files: Mutex<BTreeMap<String, LatestFile>>,
     /// The lock of the thread that writes an index.
     save_lock: Mutex<()>,
     /// Indexes that are being read, by key.
@@ -38,8 +48,31 @@ type SharedLoad = OnceLock<Result<Option<Arc<Manifest>>, String>>;
 #[derive(Debug, Clone)]
 struct CachedManifest {
     key: String,
-    fingerprint: String,
+    id: String,
+    /// The fingerprint of an index of an earlier release, whose jobs refer to it by fingerprint.
+    fingerprint: Option<String>,
     manifest: Arc<Manifest>,
+}
+
+impl CachedManifest {
+    fn is_index(&self, key: &str, reference: &str) -> bool {
+        let own = if is_index_id(reference) { Some(&self.id) } else { self.fingerprint.as_ref() };
+        self.key == key && own.is_some_and(|own| own == reference)
+    }
+}
+
+/// The latest index file of a source. Another process may replace the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LatestFile {
+    id: String,
+    stamp: FileStamp,
+}
+
+/// Identifies one version of a file: inode, modification time and size.
+type FileStamp = (u64, i64, i64, u64);
+
+fn stamp(metadata: &Metadata) -> FileStamp {
+    (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len())
 }
 
 impl IndexStore {
@@ -49,7 +82,7 @@ impl IndexStore {
         Ok(Self {
             folder,
             cache: Mutex::default(),
-            saved_fingerprints: Mutex::default(),
+            latest_files: Mutex::default(),
             save_lock: Mutex::default(),
             pending_loads: Mutex::default(),
         })
@@ -60,20 +93,42 @@ impl IndexStore {
         ["*.index", "*.index.new*"].map(|name| folder.join(name))
     }
 
-    /// Saves an index durably unless the index is already saved. Blocks.
-    pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
-        let fingerprint = manifest.fingerprint();
+    /// Saves the latest index of a source durably, unless it is already saved. Retains the previous one and those that
+    /// `in_use` refers to, and deletes the others. Blocks.
+    pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>, in_use: &[String]) -> Result<(), String> {
+        let id = manifest.index_id();
         // Several jobs may save the same index at the same time.
         let _one_at_a_time = self.save_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path(key);
-        let was_saved = self.saved_fingerprints.lock().unwrap_or_else(PoisonError::into_inner).get(key)
-            == Some(&fingerprint);
-        // A user may have removed the file.
-        if was_saved && path.exists() {
+        let present = std::fs::metadata(&path).ok().map(|metadata| stamp(&metadata));
+        let saved = self.latest_file(key);
+        // A user may have removed the file, and another process may have replaced it.
+        let is_saved = |file: &LatestFile| file.id == id && Some(&file.stamp) == present.as_ref();
+        if saved.as_ref().is_some_and(is_saved) {
+            self.mark_recorded_used(key);
             return Ok(());
         }
+        if present.is_some() {
+            self.retain_latest(key, saved.filter(|file| Some(&file.stamp) == present.as_ref()), &id);
+        }
+        self.write(&path, manifest)?;
+        self.remove_earlier(key, &id, in_use);
+        self.remove_oldest_recorded(key, in_use);
+        self.cache_manifest(key, id, manifest);
+        Ok(())
+    }
+
+    /// Saves an earlier index of a source that a job uses. Blocks.
+    pub(crate) fn save_earlier(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
+        let id = manifest.index_id();
+        self.write(&self.earlier_path(key, &id), manifest)?;
+        self.add_to_cache(key, id, manifest);
+        Ok(())
+    }
+
+    fn write(&self, path: &Path, manifest: &Manifest) -> Result<(), String> {
         let body = encode_manifest(manifest);
-        let written = replace_file(&path, FileAccess::Unchanged, |file| {
+        let written = replace_file(path, FileAccess::Unchanged, |file| {
             file.write_all(&header(&body))?;
             file.write_all(&body)
         });
@@ -84,12 +139,10 @@ impl IndexStore {
                 error_reason(&error),
                 write_error_fix(&error)
             )
-        })?;
-        self.cache_manifest(key, manifest);
-        Ok(())
+        })
     }
 
-    /// Loads the saved index of a source; `None` if no index is saved. Simultaneous callers share one read. Blocks.
+    /// Loads the latest index of a source; `None` if no index is saved. Simultaneous callers share one read. Blocks.
     pub(crate) fn load(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
         self.load_shared(key, || self.read(key))
     }
@@ -114,39 +167,36 @@ impl IndexStore {
 
     fn read(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
         let path = self.path(key);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                return Err(format!(
-                    "cannot read the saved index {}: {}; check the file's owner, or remove the file to index the dataset again",
-                    path.display(),
-                    error_reason(&error)
-                ));
-            }
-        };
-        let manifest = decode(&bytes).map_err(|damage| {
-            // A corrupted file is replaced even if the index is unchanged.
-            self.saved_fingerprints.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-            format!(
-                "cannot use the saved index {}: {damage}; remove the file or run `feedline index --rebuild`",
-                path.display()
-            )
-        })?;
-        let manifest = Arc::new(manifest);
-        self.cache_manifest(key, &manifest);
+        // A corrupted file is replaced even if the index is unchanged.
+        self.latest_files.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let stamp = std::fs::metadata(&path).ok().map(|metadata| stamp(&metadata));
+        let Some(manifest) = read_file(&path)? else { return Ok(None) };
+        let (id, manifest) = (manifest.index_id(), Arc::new(manifest));
+        if let Some(stamp) = stamp {
+            self.set_latest_file(key, LatestFile { id: id.clone(), stamp });
+        }
+        self.add_to_cache(key, id, &manifest);
         Ok(Some(manifest))
     }
 
-    /// Returns the index that a job was opened with. Blocks if the index is not in memory.
-    pub(crate) fn manifest(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, String> {
-        if let Some(manifest) = self.cached(key, fingerprint) {
+    /// Returns the index that a job was opened with. `reference` is its id, or its fingerprint if an earlier release opened
+    /// the job. Blocks if the index is not in memory.
+    pub(crate) fn manifest(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, String> {
+        if let Some(manifest) = self.cached(key, reference) {
             return Ok(manifest);
         }
-        match self.read(key)? {
-            Some(manifest) if manifest.fingerprint() == fingerprint => Ok(manifest),
+        let latest = self.read(key);
+        if let Ok(Some(manifest)) = &latest
+            && manifest.is_index(reference)
+        {
+            return Ok(Arc::clone(manifest));
+        }
+        if let Some(manifest) = self.find_earlier(key, reference)? {
+            return Ok(manifest);
+        }
+        match latest? {
             Some(_) => Err(
-                "the dataset changed and was indexed again while the job ran; cancel the job and open a new job"
+                "the job's index was replaced by the index of a later job, and is no longer stored; cancel the job and open a new job"
                     .to_owned(),
             ),
             None => Err(format!(
@@ -156,37 +206,92 @@ impl IndexStore {
         }
     }
 
-    fn cached(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
+    /// Returns an index of a source with this content, which names the shards that changed since then. Blocks.
+    pub(crate) fn find_content(&self, key: &str, content: &ContentId) -> Option<Arc<Manifest>> {
+        if content.is_unknown() {
+            return None;
+        }
+        let is_same = |manifest: &Arc<Manifest>| manifest.content_id().is_same_content(content);
+        let latest = self.load(key).ok().flatten().filter(is_same);
+        latest.or_else(|| self.earlier_indexes(key).find(is_same))
+    }
+
+    fn cached(&self, key: &str, reference: &str) -> Option<Arc<Manifest>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = cache.iter().position(|cached| cached.key == key && cached.fingerprint == fingerprint)?;
+        let place = cache.iter().position(|cached| cached.is_index(key, reference))?;
         let found = cache.remove(place)?;
         cache.push_back(found.clone());
         Some(found.manifest)
     }
 
-    fn cache_manifest(&self, key: &str, manifest: &Arc<Manifest>) {
-        let cached = CachedManifest {
-            key: key.to_owned(),
-            fingerprint: manifest.fingerprint(),
-            manifest: Arc::clone(manifest),
-        };
+    /// Remembers the latest index, which was just written.
+    fn cache_manifest(&self, key: &str, id: String, manifest: &Arc<Manifest>) {
+        if let Ok(metadata) = std::fs::metadata(self.path(key)) {
+            self.set_latest_file(key, LatestFile { id: id.clone(), stamp: stamp(&metadata) });
+        }
+        self.add_to_cache(key, id, manifest);
+    }
+
+    fn add_to_cache(&self, key: &str, id: String, manifest: &Arc<Manifest>) {
+        let fingerprint = (!manifest.has_digests()).then(|| manifest.fingerprint());
+        let manifest = Arc::clone(manifest);
+        let cached = CachedManifest { key: key.to_owned(), id, fingerprint, manifest };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.retain(|other| other.key != key || other.fingerprint != cached.fingerprint);
-        let fingerprint = cached.fingerprint.clone();
+        cache.retain(|other| other.key != key || other.id != cached.id);
         cache.push_back(cached);
         if cache.len() > MAX_CACHED_MANIFESTS {
             cache.pop_front();
         }
-        drop(cache);
-        self.saved_fingerprints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.to_owned(), fingerprint);
+    }
+
+    fn latest_file(&self, key: &str) -> Option<LatestFile> {
+        self.latest_files.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn set_latest_file(&self, key: &str, file: LatestFile) {
+        self.latest_files.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), file);
+    }
+
+    /// Records that this process has changed the attributes of a file.
+    fn set_latest_stamp(&self, key: &str, metadata: &Metadata) {
+        let mut files = self.latest_files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files.get_mut(key) {
+            file.stamp = stamp(metadata);
+        }
     }
 
     fn path(&self, key: &str) -> PathBuf {
         self.folder.join(format!("{key}.index"))
     }
+}
+
+/// Loads the indexes that the preparation of a job uses. `start` is the content id of the job's start position. Blocks.
+pub(crate) fn load_saved(store: &IndexStore, key: &str, start: &ContentId) -> Result<SavedIndexes, String> {
+    let latest = store.load(key)?;
+    let is_start = latest.as_ref().is_some_and(|latest| latest.content_id().is_same_content(start));
+    let of_start = if is_start { None } else { store.find_content(key, start) };
+    Ok(SavedIndexes { latest, of_start })
+}
+
+/// Reads an index file; `None` if it does not exist.
+fn read_file(path: &Path) -> Result<Option<Manifest>, String> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(format!(
+                "cannot read the saved index {}: {}; check the file's owner, or remove the file to index the dataset again",
+                path.display(),
+                error_reason(&error)
+            ));
+        }
+    };
+    decode(&bytes).map(Some).map_err(|damage| {
+        format!(
+            "cannot use the saved index {}: {damage}; remove the file or run `feedline index --rebuild`",
+            path.display()
+        )
+    })
 }
 
 fn header(body: &[u8]) -> [u8; HEADER_BYTES] {
@@ -220,7 +325,8 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
 pub(crate) fn read_any(bytes: &[u8]) {
     for file in [bytes.to_vec(), [&header(bytes)[..], bytes].concat()] {
         if let Ok(manifest) = decode(&file) {
-            assert!(!manifest.fingerprint().is_empty());
+            assert!(manifest.is_index(&manifest.index_id()));
+            assert_eq!(manifest.content_id().is_unknown(), !manifest.has_digests());
         }
     }
 }

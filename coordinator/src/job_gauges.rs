@@ -15,8 +15,9 @@ use metrics::gauge;
 use crate::job_series::JobSeries;
 use crate::metrics::{
     JOB_BATCHES, JOB_BOTTLENECK, JOB_CACHE_BYTES, JOB_CONSUMERS, JOB_CORES, JOB_DEMAND, JOB_FED_FRACTION,
-    JOB_OPERATOR_BUSY, JOB_OPERATOR_QUEUE_BYTES, JOB_PASSES_LEFT, JOB_PLANNED_ROWS, JOB_ROWS,
-    JOB_STALL_FRACTION, JOB_STORE_BYTES, JOB_USED_CORES, WORKER_CORES, WORKER_USED_CORES,
+    JOB_FRESHNESS, JOB_LAG_ROWS, JOB_OPERATOR_BUSY, JOB_OPERATOR_QUEUE_BYTES, JOB_PASSES_LEFT,
+    JOB_PLANNED_ROWS, JOB_ROWS, JOB_STALL_FRACTION, JOB_STORE_BYTES, JOB_USED_CORES, WORKER_CORES,
+    WORKER_USED_CORES,
 };
 
 /// Maximum number of exported series of jobs.
@@ -36,13 +37,15 @@ pub(crate) struct JobGauges {
 }
 
 impl JobGauges {
-    /// Publishes the gauges of all workers. Returns the series of the running jobs, sorted by name and labels.
+    /// Publishes the gauges of all workers. Returns the series of the running jobs, sorted by name and labels. `unix_ms` is the time
+    /// in milliseconds since 1970.
     pub(crate) fn publish(
         &mut self,
         view: &ClusterView,
         samples: &Samples,
         observer: &Observer,
         plan: Option<&Plan>,
+        unix_ms: u64,
     ) -> Vec<JobSeries> {
         let staying = view.workers.iter().filter(|worker| !worker.draining);
         // The sum of no numbers is -0.
@@ -52,11 +55,17 @@ impl JobGauges {
             samples.jobs.iter().map(|properties| (properties.job, properties)).collect();
         let planned: BTreeMap<JobId, &JobPlan> =
             plan.iter().flat_map(|plan| &plan.jobs).map(|planned| (planned.job, planned)).collect();
+        let mut newest_ms: BTreeMap<JobId, u64> = BTreeMap::new();
+        for consumer in &samples.consumers {
+            let newest = newest_ms.entry(consumer.job).or_default();
+            *newest = consumer.stats.newest_ms.max(*newest);
+        }
         let gauges = view.jobs.iter().filter_map(|job| {
             let (properties, observed) = (properties.get(&job.job)?, observer.observation(job.job)?);
             let mut gauges = NamedJobGauges::new(job);
             gauges.set_rates(properties, &observed, planned.get(&job.job).copied());
             gauges.set_work(&observed);
+            gauges.set_topic(properties, newest_ms.get(&job.job).copied(), unix_ms);
             Some(gauges)
         });
         self.export(gauges.collect(), MAX_SERIES)
@@ -126,6 +135,15 @@ impl<'a> NamedJobGauges<'a> {
         self.combine(JOB_FED_FRACTION, job.fed_fraction, f64::min);
         self.combine(JOB_STALL_FRACTION, job.stall_share, f64::max);
         self.combine(JOB_PASSES_LEFT, Some(properties.passes_left), f64::max);
+    }
+
+    /// Sets the lag of a job that reads topics, and the age of its newest record.
+    fn set_topic(&mut self, properties: &JobProperties, newest_ms: Option<u64>, unix_ms: u64) {
+        self.add(JOB_LAG_ROWS, properties.lag_rows.map(|rows| rows as f64));
+        // 0 means that no record with a timestamp was delivered.
+        let newest_ms = newest_ms.filter(|newest| *newest > 0);
+        let age_s = newest_ms.map(|newest| unix_ms.saturating_sub(newest) as f64 / 1e3);
+        self.combine(JOB_FRESHNESS, age_s, f64::max);
     }
 
     /// Sets what the workers do for the job.

@@ -29,6 +29,7 @@ mod service;
 mod settings;
 mod tenant_gauges;
 mod tenant_view;
+mod throttle_signal;
 mod token_authenticator;
 mod victims;
 

@@ -42,6 +42,8 @@ pub(crate) const JOB_FED_FRACTION: &str = "feedline_coordinator_job_fed_fraction
 pub(crate) const JOB_STALL_FRACTION: &str = "feedline_coordinator_job_stall_fraction";
 pub(crate) const JOB_CORES: &str = "feedline_coordinator_job_cores";
 pub(crate) const JOB_USED_CORES: &str = "feedline_coordinator_job_used_cores";
+pub(crate) const JOB_LAG_ROWS: &str = "feedline_coordinator_job_lag_rows";
+pub(crate) const JOB_FRESHNESS: &str = "feedline_coordinator_job_freshness_seconds";
 pub(crate) const JOB_PASSES_LEFT: &str = "feedline_coordinator_job_passes_left";
 pub(crate) const JOB_STORE_BYTES: &str = "feedline_coordinator_job_store_bytes_per_second";
 pub(crate) const JOB_CACHE_BYTES: &str = "feedline_coordinator_job_cache_bytes_per_second";
@@ -174,6 +176,16 @@ pub const METRICS: &[MetricDescription] = &[
         JOB_PASSES_LEFT,
         Unit::Count,
         "Remaining passes of a job over its dataset; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_LAG_ROWS,
+        Unit::Count,
+        "Rows of the topics of a job that are not delivered; only on the leader, and only for Kafka sources",
+    ),
+    metric_table::gauge(
+        JOB_FRESHNESS,
+        Unit::Seconds,
+        "Age of the newest record that the consumers of a job have received; only on the leader, and only for Kafka sources",
     ),
     metric_table::gauge(
         JOB_STORE_BYTES,

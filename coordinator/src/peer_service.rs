@@ -72,14 +72,19 @@ impl PeerService for RaftPeerService {
         self.inbox.send(event).await.map_err(|_| shutting_down())
     }
 
-    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
-        let key = check_key(key)?.to_owned();
-        self.with_store(move |store| store.save(&key, &manifest)).await
+    async fn store_index(
+        &self,
+        key: &str,
+        manifest: Arc<Manifest>,
+        in_use: &[String],
+    ) -> Result<(), ServiceError> {
+        let (key, in_use) = (check_key(key)?.to_owned(), in_use.to_vec());
+        self.with_store(move |store| store.save(&key, &manifest, &in_use)).await
     }
 
-    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
-        let (key, fingerprint) = (check_key(key)?.to_owned(), fingerprint.to_owned());
-        self.with_store(move |store| store.manifest(&key, &fingerprint)).await
+    async fn load_index(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError> {
+        let (key, reference) = (check_key(key)?.to_owned(), reference.to_owned());
+        self.with_store(move |store| store.manifest(&key, &reference)).await
     }
 }
 

@@ -203,6 +203,7 @@ impl Peers {
         needed: usize,
         key: &str,
         manifest: &Arc<Manifest>,
+        in_use: &[String],
     ) -> Result<(), String> {
         let mut saves = FuturesUnordered::new();
         let mut asked: Vec<Arc<dyn PeerService>> = Vec::new();
@@ -217,7 +218,7 @@ impl Peers {
             for (id, client) in clients {
                 if !asked.iter().any(|other| Arc::ptr_eq(other, &client)) {
                     asked.push(Arc::clone(&client));
-                    saves.push(save_until_done(id, client, key, manifest));
+                    saves.push(save_until_done(id, client, key, manifest, in_use));
                 }
             }
             tokio::select! {
@@ -233,10 +234,10 @@ impl Peers {
     }
 
     /// Loads an index from another coordinator.
-    pub(crate) async fn load_index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
+    pub(crate) async fn load_index(&self, key: &str, reference: &str) -> Option<Arc<Manifest>> {
         for (_, peer) in self.clients() {
-            if let Ok(manifest) = peer.load_index(key, fingerprint).await
-                && manifest.fingerprint() == fingerprint
+            if let Ok(manifest) = peer.load_index(key, reference).await
+                && manifest.is_index(reference)
             {
                 return Some(manifest);
             }
@@ -251,8 +252,9 @@ async fn save_until_done(
     peer: Arc<dyn PeerService>,
     key: &str,
     manifest: &Arc<Manifest>,
+    in_use: &[String],
 ) -> Result<MemberId, String> {
-    while let Err(refusal) = peer.store_index(key, Arc::clone(manifest)).await {
+    while let Err(refusal) = peer.store_index(key, Arc::clone(manifest), in_use).await {
         if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
         }

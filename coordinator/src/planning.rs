@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use feedline_common::metric_table::ABSENT;
-use feedline_data::ids::{JobId, Millis};
+use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::messages::samples::Samples;
-use feedline_data::messages::{CacheDecision, PlanAllocations};
+use feedline_data::messages::{CacheDecision, PlanAllocations, StoreShare};
 use feedline_data::view::ClusterView;
+use feedline_governor::fleet::StoreGovernors;
 use feedline_planner::observe::{Observer, ResourceNeeds};
 use feedline_planner::plan::{
     CacheHistory, CachePolicy, Plan, PlannerSettings, Problem, ReadLimits, plan_allocations, solve,
@@ -28,6 +29,7 @@ use crate::leader_samples::LeaderSamples;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling_policy::ScalingPolicy;
 use crate::tenant_gauges::TenantGauges;
+use crate::throttle_signal::ThrottleSignal;
 
 /// Maximum time for the cache decisions of a plan.
 const CACHE_DECISION_TIMEOUT: Duration = Duration::from_millis(250);
@@ -62,6 +64,7 @@ pub(crate) async fn run(
     outputs: PlanOutputs,
     settings: PlanningSettings,
     mut scaler: Option<ScalingPolicy>,
+    throttle_signal: Arc<ThrottleSignal>,
     stop: CancellationToken,
 ) {
     let mut planner = Planner::new(settings);
@@ -69,11 +72,14 @@ pub(crate) async fn run(
     let mut planned_term = None;
     let mut ticks = tokio::time::interval(settings.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_plan = Instant::now();
     loop {
-        tokio::select! {
+        let is_early = tokio::select! {
             () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
+            _ = ticks.tick() => false,
+            () = throttle_signal.wait(last_plan) => true,
+        };
+        last_plan = Instant::now();
         let Some(observed) = observe(&commands).await else { return };
         let term = observed.as_ref().map(|observed| observed.term);
         if planned_term.is_some() && planned_term != term {
@@ -87,15 +93,27 @@ pub(crate) async fn run(
         planned_term = term;
         // Without samples, another coordinator leads and plans.
         let Some(LeaderSamples { now, samples, .. }) = observed else { continue };
+        if is_early {
+            if let Some(allocations) = planner.plan_stores(now, &samples)
+                && commands.send(DriverCommand::Allocate { allocations }).await.is_err()
+            {
+                return;
+            }
+            continue;
+        }
         planner.observer.set_pools(scaler.as_ref().map(ScalingPolicy::pool_problems).unwrap_or_default());
         // Planning many jobs takes a long time.
         let planned = tokio::task::spawn_blocking(move || {
             let allocations = planner.plan(now, &samples);
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
             let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
-            let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
+            let mut view = cluster_view(now, &samples, &planner.observer, plan, decisions);
+            for job in &mut view.jobs {
+                job.store_limit = planner.governors.describe(job.job);
+            }
             planner.tenants.publish_stalls(&view.jobs);
-            let series = planner.jobs.publish(&view, &samples, &planner.observer, planner.plan.as_ref());
+            let (observer, plan) = (&planner.observer, planner.plan.as_ref());
+            let series = planner.jobs.publish(&view, &samples, observer, plan, unix_ms());
             (planner, allocations, view, series, samples)
         });
         match planned.await {
@@ -123,6 +141,12 @@ pub(crate) async fn run(
     }
 }
 
+/// Returns the milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Reads the samples. `Some(None)` if another coordinator leads; `None` if the driver has ended.
 async fn observe(commands: &mpsc::Sender<DriverCommand>) -> Option<Option<LeaderSamples>> {
     let (reply, answer) = oneshot::channel();
@@ -142,6 +166,11 @@ struct Planner {
     cache_decisions: BTreeMap<JobId, CacheDecision>,
     /// The last allocations.
     allocations: PlanAllocations,
+    /// The last allocations without the parts of throttled stores.
+    job_allocations: PlanAllocations,
+    /// The governors of the stores, and the last parts of the workers.
+    governors: StoreGovernors,
+    store_shares: BTreeMap<WorkerId, Vec<StoreShare>>,
     /// The highest read concurrency so far of each job on each worker, which limits further increases.
     reads: ReadLimits,
     /// The resource needs of the last plan.
@@ -163,6 +192,7 @@ impl Planner {
     /// Plans for the reported samples. Returns the allocations if they have changed.
     fn plan(&mut self, now: Millis, samples: &Samples) -> Option<PlanAllocations> {
         let began = Instant::now();
+        self.store_shares = self.governors.plan(now, samples);
         self.observer.push(now, samples);
         // The measured costs contain the savings of caches, which are decided separately.
         let problem = self.observer.problem(self.settings, CachePolicy::Never);
@@ -188,9 +218,15 @@ impl Planner {
             Err(sentence) => {
                 tracing::warn!("cannot plan: {sentence}");
                 self.set_needs(now, samples, None, &problem);
-                None
+                self.changed_allocations(self.job_allocations.clone())
             }
         }
+    }
+
+    /// Divides the budgets of throttled stores, and keeps the rest of the plan. Returns the allocations if they have changed.
+    fn plan_stores(&mut self, now: Millis, samples: &Samples) -> Option<PlanAllocations> {
+        self.store_shares = self.governors.plan(now, samples);
+        self.changed_allocations(self.job_allocations.clone())
     }
 
     /// Updates and publishes the needs according to a plan.
@@ -254,8 +290,13 @@ impl Planner {
         self.cache_decisions = decisions;
     }
 
-    /// Returns the allocations if they differ from the previous allocations.
-    fn changed_allocations(&mut self, allocations: PlanAllocations) -> Option<PlanAllocations> {
+    /// Adds the parts of throttled stores. Returns the allocations if they differ from the previous allocations.
+    fn changed_allocations(&mut self, job_allocations: PlanAllocations) -> Option<PlanAllocations> {
+        let mut allocations = job_allocations.clone();
+        self.job_allocations = job_allocations;
+        for (worker, shares) in &self.store_shares {
+            allocations.entry(*worker).or_default().stores.clone_from(shares);
+        }
         if allocations == self.allocations {
             return None;
         }

@@ -1,17 +1,14 @@
 //! The requests of workers, consumers and users.
 
-use std::sync::Arc;
-
-use feedline_cluster::{Input, RequestId};
+use feedline_cluster::{Input, RequestId, SavedIndexes};
 use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind, WorkerReport};
 
 /// A request, which is an [`Input`] without a number.
 #[derive(Debug)]
 pub(crate) enum Request {
-    OpenJob { spec: Box<JobSpec>, saved: Option<Arc<Manifest>> },
+    OpenJob { spec: Box<JobSpec>, saved: SavedIndexes },
     JoinJob { spec: Box<JobSpec>, may_open: bool },
     CancelJob(JobId),
     SetWeights(JobId, Vec<f64>),

@@ -166,7 +166,8 @@ fn run(
         let how =
             PlanningSettings { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
         let scaled = context.scaler.map(|scaler| ScalingPolicy::new(shrink_after_ms, scaler));
-        let work = planning::run(sender.clone(), outputs, how, scaled, stop.clone());
+        let throttle_signal = service.throttle_signal();
+        let work = planning::run(sender.clone(), outputs, how, scaled, throttle_signal, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     let peer_service: Arc<dyn PeerService> = Arc::new(peer_side);

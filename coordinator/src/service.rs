@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use feedline_access::ProtectedFiles;
-use feedline_cluster::Reply as ClusterReply;
+use feedline_cluster::{Reply as ClusterReply, SavedIndexes};
 use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::{JobDetails, JobSpec, JobStatus, ServiceError, ServiceErrorKind, source_key};
+use feedline_data::messages::{
+    JobDetails, JobSpec, JobStatus, ServiceError, ServiceErrorKind, WorkerReport, saved_index_key,
+};
 use feedline_data::read_policy::ReadPolicy;
 use feedline_data::tenants::Tenants;
 use feedline_data::view::ClusterView;
@@ -22,12 +24,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::own::check_own;
 use crate::driver::DriverCommand;
-use crate::index_store::IndexStore;
+use crate::index_store::{IndexStore, load_saved};
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
 use crate::request::{Request as QueuedInput, shutting_down};
 use crate::request_queue::RequestQueue;
 use crate::settings::CoordinatorSettings;
+use crate::throttle_signal::ThrottleSignal;
 
 /// The coordinator service in this process.
 pub(crate) struct LocalCoordinator {
@@ -43,6 +46,8 @@ pub(crate) struct LocalCoordinator {
     tenants: Tenants,
     /// Files that no pipeline may read.
     protected_files: ProtectedFiles,
+    /// Wakes up the planner when a store rejects requests.
+    throttle_signal: Arc<ThrottleSignal>,
 }
 
 impl LocalCoordinator {
@@ -53,14 +58,19 @@ impl LocalCoordinator {
         peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
     ) -> Self {
-        let (reads, tenants, protected_files) = Default::default();
-        Self { requests, commands, store, peers, views, reads, tenants, protected_files }
+        let (reads, tenants, protected_files, throttle_signal) = Default::default();
+        Self { requests, commands, store, peers, views, reads, tenants, protected_files, throttle_signal }
     }
 
     /// Sets the read policies from the settings.
     pub(crate) fn with_read_policy(self, settings: &CoordinatorSettings) -> Self {
         let (reads, tenants) = (settings.reads.clone(), settings.cluster.tenants.clone());
         Self { reads, tenants, protected_files: settings.own_files.clone(), ..self }
+    }
+
+    /// The signal for the planner.
+    pub(crate) fn throttle_signal(&self) -> Arc<ThrottleSignal> {
+        Arc::clone(&self.throttle_signal)
     }
 
     /// Checks that the tenant of a job may read the sources of its pipeline. The permissions of the tenant are checked
@@ -85,6 +95,11 @@ impl LocalCoordinator {
         }
     }
 
+    async fn sync_worker_report(&self, report: WorkerReport) -> Result<ClusterReply, ServiceError> {
+        self.throttle_signal.observe(&report);
+        self.send(QueuedInput::Worker(report)).await
+    }
+
     async fn details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         match self.send(QueuedInput::JobDetails(job)).await? {
             ClusterReply::Details(details) => Ok(*details),
@@ -98,19 +113,34 @@ impl LocalCoordinator {
         spec.pipeline.check().map_err(|error| invalid(error.to_string()))?;
         self.check_reads(&spec).await.map_err(invalid)?;
         let saved = if spec.reindex {
-            None
+            SavedIndexes::default()
         } else {
             // A saved index is large, so it is loaded only for a new job.
             if let Some(job) = self.join(spec.clone(), true).await? {
                 return Ok(job);
             }
-            let key = source_key(&spec.tenant, &spec.pipeline.source);
-            self.with_store(move |store| store.load(&key)).await?
+            let start = spec.start.as_ref().map(|start| start.content.clone()).unwrap_or_default();
+            match saved_index_key(&spec) {
+                Some(key) if spec.pipeline.source.is_growing() => self.load_recorded(key, &spec).await?,
+                Some(key) => self.with_store(move |store| load_saved(store, &key, &start)).await?,
+                None => SavedIndexes::default(),
+            }
         };
         match self.send(QueuedInput::OpenJob { spec: Box::new(spec), saved }).await? {
             ClusterReply::Opened(job) => Ok(job),
             other => Err(unexpected_reply(&other)),
         }
+    }
+
+    /// Loads the index that the position of a growing source refers to. It may exist only on other coordinators.
+    async fn load_recorded(&self, key: String, spec: &JobSpec) -> Result<SavedIndexes, ServiceError> {
+        let own_key = key.clone();
+        let own = self.with_store(move |store| store.load(&own_key)).await?;
+        let latest = match &spec.start {
+            Some(start) if own.is_none() => self.peers.load_index(&key, &start.dataset).await,
+            _ => own,
+        };
+        Ok(SavedIndexes { latest, of_start: None })
     }
 
     /// Joins an open job; `None` if the job is not open and the client may open it.
@@ -124,16 +154,16 @@ impl LocalCoordinator {
 
     async fn find_manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         let details = self.details(job).await?;
-        let (key, fingerprint) = (details.source_key, details.dataset.fingerprint);
-        let (kept, wanted) = (key.clone(), fingerprint.clone());
-        let own = self.with_store(move |store| store.manifest(&kept, &wanted)).await;
+        let (key, reference) = (details.source_key, details.dataset.index_reference().to_owned());
+        let (own_key, wanted) = (key.clone(), reference.clone());
+        let own = self.with_store(move |store| store.manifest(&own_key, &wanted)).await;
         if own.is_ok() {
             return own;
         }
         // This coordinator was down when the index was saved.
-        let Some(manifest) = self.peers.load_index(&key, &fingerprint).await else { return own };
+        let Some(manifest) = self.peers.load_index(&key, &reference).await else { return own };
         let found = Arc::clone(&manifest);
-        self.with_store(move |store| store.save(&key, &manifest)).await?;
+        self.with_store(move |store| store.save_earlier(&key, &manifest)).await?;
         Ok(found)
     }
 
@@ -198,7 +228,7 @@ impl LocalCoordinator {
                 Reply::GetCluster((*published).clone().with_states(&states))
             }
             Request::GetManifest { job } => Reply::GetManifest(self.find_manifest(job).await?),
-            Request::SyncWorker { report } => match self.send(QueuedInput::Worker(*report)).await? {
+            Request::SyncWorker { report } => match self.sync_worker_report(*report).await? {
                 ClusterReply::Worker(plan) => Reply::SyncWorker(plan),
                 other => return Err(unexpected_reply(&other)),
             },

@@ -125,7 +125,9 @@ mod tests {
         let coordinator = crate::start(settings.clone(), 1).await.unwrap();
         let store = IndexStore::open(settings.index_dir.clone()).unwrap();
         let manifest = Manifest { schema: Schema::default(), shards: Vec::new() };
-        store.save("key", &Arc::new(manifest)).unwrap();
+        let earlier = format!("key-{}.index", manifest.index_id());
+        store.save("key", &Arc::new(manifest.clone()), &[]).unwrap();
+        store.save_earlier("key", &Arc::new(manifest)).unwrap();
         coordinator.shutdown().await.unwrap();
         let mut written = Vec::new();
         for folder in [folder.path().join("data"), settings.index_dir] {
@@ -137,7 +139,7 @@ mod tests {
             }
         }
         written.sort();
-        assert_eq!(written, ["key.index", "lock", "records.log"]);
+        assert_eq!(written, [earlier.as_str(), "key.index", "lock", "records.log"]);
         for later in ["data/records.part", "index/key.index.newAbC123"] {
             assert!(own.check(&folder.path().join(later)).is_err(), "{later}");
         }

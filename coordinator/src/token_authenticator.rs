@@ -15,7 +15,7 @@ use feedline_proto::rpc;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, PeerService};
 
 use self::permission::{Guarded, denied, require};
-use self::tickets::TicketCache;
+use self::tickets::{TicketCache, TicketHolder};
 use crate::TenantView;
 
 /// Maximum number of cached verified tokens. Other tokens are verified again.
@@ -26,7 +26,8 @@ const MAX_CACHED_TENANTS: usize = 1024;
 /// Authenticates callers by token.
 pub struct TokenAuthenticator {
     secret: Arc<ClusterSecret>,
-    ticket_cache: Arc<TicketCache>,
+    ticket_cache: Arc<TicketCache<TicketHolder>>,
+    gather_tickets: Arc<TicketCache<JobId>>,
     verified_tokens: Mutex<VerifiedTokens>,
     service: Arc<dyn CoordinatorService>,
     /// The service restricted to each tenant.
@@ -70,6 +71,7 @@ impl TokenAuthenticator {
         Arc::new(Self {
             secret,
             ticket_cache: Arc::default(),
+            gather_tickets: Arc::default(),
             verified_tokens: Mutex::default(),
             service,
             tenants: Mutex::default(),
@@ -98,6 +100,7 @@ impl TokenAuthenticator {
             claims,
             secret: Arc::clone(&self.secret),
             ticket_cache: Arc::clone(&self.ticket_cache),
+            gather_tickets: Arc::clone(&self.gather_tickets),
         })
     }
 
@@ -163,7 +166,8 @@ struct AuthorizedCoordinator {
     inner: Guarded<dyn CoordinatorService>,
     claims: Arc<Claims>,
     secret: Arc<ClusterSecret>,
-    ticket_cache: Arc<TicketCache>,
+    ticket_cache: Arc<TicketCache<TicketHolder>>,
+    gather_tickets: Arc<TicketCache<JobId>>,
 }
 
 impl AuthorizedCoordinator {
@@ -174,6 +178,18 @@ impl AuthorizedCoordinator {
             return spec;
         }
         JobSpec { tenant: String::new(), ..spec }
+    }
+
+    /// Adds the key that verifies tickets to the plan of a worker, and the tickets for requests to other workers.
+    fn with_tickets(&self, mut plan: WorkerPlan) -> WorkerPlan {
+        let (keys, now_s) = (self.secret.keys(), now_s());
+        plan.ticket_key = keys.tickets.public_key().as_bytes().to_vec();
+        for partitioned in &mut plan.partitioned_jobs {
+            let job = partitioned.job;
+            let issue = || keys.tickets.issue_gather(job, now_s);
+            partitioned.ticket = self.gather_tickets.ticket(job, now_s, issue);
+        }
+        plan
     }
 
     /// Joins a job for a caller that may not open it.
@@ -206,8 +222,7 @@ impl CoordinatorService for AuthorizedCoordinator {
             }
             Request::SyncWorker { report } => {
                 let plan = inner.sync_worker(report).await?;
-                let ticket_key = self.secret.keys().tickets.public_key().as_bytes().to_vec();
-                Reply::SyncWorker(WorkerPlan { ticket_key, ..plan })
+                Reply::SyncWorker(self.with_tickets(plan))
             }
             Request::SyncConsumer { report } => {
                 let (job, consumer, session) = (report.job, report.consumer, report.session);

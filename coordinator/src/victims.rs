@@ -1,22 +1,24 @@
 //! The order in which the workers of a pool stop.
 
+use feedline_data::memory::MemoryAccount;
 use feedline_data::messages::samples::WorkerReportSample;
 use feedline_data::messages::saturating_sum;
 use feedline_data::pipeline::CacheTier;
 
 /// Returns the hosts of the workers of a pool that should stop first, at most `count`: the workers with the smallest
-/// caches, and the youngest of those with equal caches. Draining workers stop in any case, and are not included.
+/// caches and graphs, and the youngest of those with equal sizes. Draining workers stop in any case, and are not included.
 pub(crate) fn victims(workers: &[WorkerReportSample], pool: &str, count: usize) -> Vec<String> {
     let mut own: Vec<&WorkerReportSample> =
         workers.iter().filter(|worker| worker.pool == pool && !worker.draining).collect();
-    own.sort_by_key(|worker| (cached_bytes(worker), worker.elapsed_ns, worker.worker));
+    own.sort_by_key(|worker| (lost_bytes(worker), worker.elapsed_ns, worker.worker));
     own.into_iter().take(count).map(|worker| host_of(&worker.address).to_owned()).collect()
 }
 
-/// Returns the size of the caches that are lost when the worker stops.
-fn cached_bytes(worker: &WorkerReportSample) -> u64 {
-    let lost = worker.caches.iter().filter(|cache| cache.tier != CacheTier::Store);
-    saturating_sum(lost.map(|cache| cache.used_bytes))
+/// Returns the size of the caches and graphs that are lost when the worker stops.
+fn lost_bytes(worker: &WorkerReportSample) -> u64 {
+    let caches = worker.caches.iter().filter(|cache| cache.tier != CacheTier::Store);
+    let graphs = worker.memory.iter().filter(|usage| usage.account == MemoryAccount::Graphs);
+    saturating_sum(caches.map(|cache| cache.used_bytes).chain(graphs.map(|usage| usage.used_bytes)))
 }
 
 /// Returns the host of a URL, without the brackets of an IPv6 address.
@@ -32,6 +34,7 @@ fn host_of(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use feedline_data::ids::WorkerId;
+    use feedline_data::memory::MemoryUsage;
     use feedline_data::messages::{ProcessCpu, TierCapacity};
 
     use super::*;
@@ -52,6 +55,8 @@ mod tests {
             memory_bytes: 1 << 30,
             caches: tiers.iter().map(tier).collect(),
             memory: Vec::new(),
+            stores: Vec::new(),
+            graphs: Vec::new(),
             memory_full: false,
             draining: false,
             elapsed_ns: 1_000 - id,
@@ -75,6 +80,20 @@ mod tests {
         assert_eq!(victims(&workers, "spot", 1), ["fd00::2"]);
         assert_eq!(victims(&workers, "", 2), ["10.0.0.6"]);
         assert!(victims(&workers, "spot", 0).is_empty());
+    }
+
+    #[test]
+    fn workers_without_graphs_stop_first() {
+        let usage = |account, used_bytes| MemoryUsage { account, used_bytes };
+        let holder = WorkerReportSample {
+            memory: vec![usage(MemoryAccount::Graphs, 1 << 30)],
+            ..worker(1, "10.0.0.1", &[(CacheTier::Memory, 1)])
+        };
+        let other = WorkerReportSample {
+            memory: vec![usage(MemoryAccount::Blocks, 1 << 31)],
+            ..worker(2, "10.0.0.2", &[(CacheTier::Memory, 700)])
+        };
+        assert_eq!(victims(&[holder, other], "spot", 2), ["10.0.0.2", "10.0.0.1"]);
     }
 
     #[test]

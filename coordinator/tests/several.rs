@@ -4,9 +4,9 @@
 mod bench;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_data::ids::JobId;
 use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_data::pipeline::{Pipeline, Source};
 use feedline_proto::{CoordinatorService, MemberInfo, MemberStatus};
@@ -20,65 +20,57 @@ fn spec(name: &str) -> JobSpec {
     JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) }
 }
 
-async fn names(service: &dyn CoordinatorService) -> Vec<(JobId, String)> {
-    let jobs = service.list_jobs().await.expect("it leads");
-    jobs.into_iter().map(|job| (job.job, job.name)).collect()
-}
-
 #[tokio::test]
 async fn a_new_leader_has_all_jobs_of_a_killed_one() {
     let mut bench = Bench::of(3).await;
-    let first = bench.leader().await;
-    let job = bench.service(first).open_job(spec("run")).await.unwrap();
-    for (number, coordinator) in &bench.running {
-        if *number != first {
-            let refusal = coordinator.service().list_jobs().await.unwrap_err();
-            assert_eq!(refusal.leader, Some(url(first)), "{refusal}");
-        }
-    }
+    let job = bench.open(spec("run")).await;
+    let first = bench.settled_leader().await;
     bench.kill(first);
-    let second = bench.leader().await;
-    assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
-    let next = bench.service(second).open_job(spec("next")).await.unwrap();
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
+    let next = bench.open(spec("next")).await;
     assert!(next > job, "ids are not given twice");
     bench.start(first).await;
+    let second = bench.leader().await;
     bench.kill(second);
-    let third = bench.leader().await;
-    assert_eq!(names(bench.service(third).as_ref()).await.len(), 2);
+    assert_eq!(bench.jobs().await.len(), 2);
 }
 
 #[tokio::test]
 async fn a_shutdown_transfers_leadership_first() {
     let mut bench = Bench::of(3).await;
-    let first = bench.leader().await;
-    let term = |bench: &Bench| bench.running.values().filter_map(|it| *it.leader().borrow()).next();
-    let before = term(&bench);
+    let first = bench.settled_leader().await;
     let ended = bench.running.remove(&first).expect("it runs");
+    let known = ended.leader();
+    let own = *known.borrow();
+    assert!(own.is_some(), "it leads");
     ended.shutdown().await.unwrap();
-    assert_ne!(term(&bench), before, "another coordinator leads before the first one has stopped");
+    assert_ne!(*known.borrow(), own, "it gives up leadership before it stops");
     bench.leader().await;
 }
 
 #[tokio::test]
 async fn leadership_is_transferred_to_the_chosen_follower() {
     let bench = Bench::of(3).await;
-    let first = bench.leader().await;
-    let job = bench.service(first).open_job(spec("run")).await.unwrap();
-    let members = bench.service(first).members().await.unwrap();
-    // Among equally up-to-date followers, the leader itself would choose the last follower.
-    let target = members.iter().find(|member| !member.is_leader).expect("two follow");
-    let after = bench.service(first).transfer_leader(&target.id).await.unwrap();
+    let job = bench.open(spec("run")).await;
     let leaders = |members: &[MemberStatus]| -> Vec<String> {
         members.iter().filter(|member| member.is_leader).map(|member| member.url.clone()).collect()
     };
-    assert_eq!(leaders(&after), std::slice::from_ref(&target.url));
-    let second = bench.leader_but(Some(first)).await;
-    assert_eq!(url(second), target.url);
-    assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
-    let service = bench.service(second);
-    // The client may have lost the reply.
-    let repeated = service.transfer_leader(&target.id).await.unwrap();
-    assert_eq!(leaders(&repeated), std::slice::from_ref(&target.url));
+    // An election at the same time may prevent or undo a transfer. Another transfer is then requested.
+    until(|| async {
+        let first = bench.leader().await;
+        let members = bench.service(first).members().await.ok()?;
+        // Among equally up-to-date followers, the leader itself would choose the last follower.
+        let target = members.iter().find(|member| !member.is_leader)?;
+        let after = bench.service(first).transfer_leader(&target.id).await.ok()?;
+        assert_eq!(leaders(&after), std::slice::from_ref(&target.url));
+        let second = bench.leader_but(Some(first)).await;
+        // The client may have lost the reply.
+        let repeated = bench.service(second).transfer_leader(&target.id).await.ok()?;
+        assert_eq!(leaders(&repeated), std::slice::from_ref(&target.url));
+        (url(second) == target.url).then_some(())
+    })
+    .await;
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
     for (id, said) in [
         (
             "00000000000000aa",
@@ -86,16 +78,14 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
         ),
         ("second", "invalid id `second`: expected 16 hexadecimal digits"),
     ] {
-        let refusal = service.transfer_leader(id).await.unwrap_err();
-        assert!(refusal.message.contains(said), "{refusal}");
+        bench.refused(said, |service| async move { service.transfer_leader(id).await }).await;
     }
 }
 
 #[tokio::test]
 async fn coordinators_that_all_restart_at_other_addresses_elect_a_leader() {
     let mut bench = Bench::of(3).await;
-    let leader = bench.leader().await;
-    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    let job = bench.open(spec("run")).await;
     for number in 0..3 {
         bench.stop(number).await;
         bench.move_away(number);
@@ -103,8 +93,7 @@ async fn coordinators_that_all_restart_at_other_addresses_elect_a_leader() {
     bench.peers = (0..3).map(|number| bench.url_of(number)).collect();
     bench.start(0).await;
     bench.start(1).await;
-    let leader = bench.leader().await;
-    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
     let third = [bench.url_of(0), bench.url_of(1), url(2)];
     bench.has_members(&third).await;
     bench.start(2).await;
@@ -114,8 +103,7 @@ async fn coordinators_that_all_restart_at_other_addresses_elect_a_leader() {
 #[tokio::test]
 async fn two_of_three_coordinators_restart_at_addresses_that_the_third_does_not_know() {
     let mut bench = Bench::of(3).await;
-    let leader = bench.leader().await;
-    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    let job = bench.open(spec("run")).await;
     for number in 0..2 {
         bench.stop(number).await;
         bench.move_away(number);
@@ -123,8 +111,7 @@ async fn two_of_three_coordinators_restart_at_addresses_that_the_third_does_not_
     // The third keeps running with the old addresses in its --peers.
     bench.peers = (0..3).map(|number| bench.url_of(number)).collect();
     bench.start(0).await;
-    let leader = bench.leader().await;
-    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
     bench.start(1).await;
     bench.has_members(&bench.peers).await;
     bench.kill(2);
@@ -138,38 +125,33 @@ async fn a_disconnected_leader_sends_no_replies() {
     bench.network.cut.lock().expect("nobody panics while holding it").insert(url(first));
     let service = bench.service(first);
     until(|| async { service.list_jobs().await.is_err().then_some(()) }).await;
-    let second = bench.leader_but(Some(first)).await;
-    let job = bench.service(second).open_job(spec("run")).await.unwrap();
+    bench.leader_but(Some(first)).await;
+    let job = bench.open(spec("run")).await;
     assert!(service.list_jobs().await.is_err(), "another leader has made decisions");
     bench.network.cut.lock().expect("nobody panics while holding it").clear();
-    until(|| async { (service.list_jobs().await.unwrap_err().leader == Some(url(second))).then_some(()) })
-        .await;
-    assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
+    bench.settled_leader().await;
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
 }
 
 #[tokio::test]
 async fn members_are_added_and_removed_one_at_a_time() {
     let mut bench = Bench::of(3).await;
-    let first = bench.leader().await;
-    let job = bench.service(first).open_job(spec("run")).await.unwrap();
+    let job = bench.open(spec("run")).await;
     bench.peers.push(url(3));
     bench.start(3).await;
-    let leader = bench.leader().await;
-    let members = until(|| async { bench.running[&leader].service().add_member(&url(3)).await.ok() }).await;
+    let members = bench.accepted(|service| async move { service.add_member(&url(3)).await }).await;
     assert_eq!(members.iter().filter(|member| member.is_voter).count(), 4);
+    let leader = bench.leader().await;
     let gone = (0..3).find(|number| *number != leader).expect("two others");
     bench.kill(gone);
-    let members = bench.running[&leader].service().remove_member(&url(gone)).await.unwrap();
-    assert_eq!(members.len(), 3);
-    let refusal = bench.running[&leader].service().remove_member(&url(gone)).await.unwrap_err();
+    assert_eq!(bench.remove(&url(gone)).await.len(), 3);
+    let unknown = format!("no member has address {}", url(gone));
+    let refusal =
+        bench.refused(&unknown, |service| async move { service.remove_member(&url(gone)).await }).await;
     assert_eq!(refusal.kind, ServiceErrorKind::NotFound);
+    let leader = bench.leader().await;
     bench.kill(leader);
-    let next = bench.leader().await;
-    assert_eq!(
-        names(bench.service(next).as_ref()).await,
-        [(job, "run".to_owned())],
-        "two of three are enough"
-    );
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())], "two of three are enough");
 }
 
 #[tokio::test]
@@ -180,23 +162,20 @@ async fn a_coordinator_without_its_disk_is_another_member() {
     bench.kill(lost);
     std::fs::remove_dir_all(bench.folder.path().join(lost.to_string())).unwrap();
     bench.start(lost).await;
-    let leader = bench.leader_but(Some(lost)).await;
-    let members = bench.running[&leader].service();
-    let refusal = members.add_member(&url(lost)).await.unwrap_err();
-    assert!(refusal.message.contains("has lost its data directory"), "{refusal}");
-    members.remove_member(&url(lost)).await.unwrap();
+    let add = |service: Arc<dyn CoordinatorService>| async move { service.add_member(&url(lost)).await };
+    bench.refused("has lost its data directory", add).await;
+    bench.remove(&url(lost)).await;
     // The coordinator also asks to join by itself.
-    let members = until(|| async { members.add_member(&url(lost)).await.ok() }).await;
+    let members = bench.accepted(add).await;
     assert_eq!(members.iter().filter(|member| member.is_voter).count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_without_its_disk_replaces_its_former_self_without_a_command() {
     let mut bench = Bench::of(3).await;
-    let leader = bench.leader().await;
-    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
-    let lost = (leader + 1) % 3;
-    let members = bench.service(leader).members().await.unwrap();
+    let job = bench.open(spec("run")).await;
+    let lost = (bench.leader().await + 1) % 3;
+    let members = bench.accepted(|service| async move { service.members().await }).await;
     let old = members.into_iter().find(|member| member.url == url(lost)).expect("it is a member").id;
     bench.stop(lost).await;
     let folder = |number: u32| bench.folder.path().join(number.to_string());
@@ -226,25 +205,20 @@ async fn a_coordinator_without_its_disk_replaces_its_former_self_without_a_comma
     bench.has_voters(3, Some(old.as_str())).await;
     let leader = bench.leader().await;
     bench.stop(leader).await;
-    let next = bench.leader().await;
-    assert!(next != 7, "it was removed");
-    assert_eq!(names(bench.service(next).as_ref()).await, [(job, "run".to_owned())]);
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
+    assert!(bench.leader().await != 7, "it was removed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_coordinators_join_a_single_one_without_a_command() {
     let mut bench = Bench::of(1).await;
-    let job = {
-        let leader = bench.leader().await;
-        bench.service(leader).open_job(spec("run")).await.unwrap()
-    };
+    let job = bench.open(spec("run")).await;
     bench.peers = (0..3).map(url).collect();
     bench.start(1).await;
     bench.start(2).await;
     bench.has_voters(3, None).await;
     bench.stop(0).await;
-    let leader = bench.leader().await;
-    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
 }
 
 #[tokio::test]
@@ -269,40 +243,40 @@ async fn requests_wait_for_a_majority() {
 #[tokio::test]
 async fn a_coordinator_of_another_cluster_is_rejected() {
     let mut bench = Bench::of(3).await;
-    let leader = bench.leader().await;
-    let peers = std::mem::take(&mut bench.peers);
-    bench.start(7).await;
-    bench.peers = peers;
-    let alone = bench.service(7);
+    let other = bench.start_alone(7).await;
+    let alone = other.service();
     let job = until(|| async { alone.open_job(spec("its own")).await.ok() }).await;
-    let members = bench.running[&leader].service();
-    let refusal = until(|| async { members.add_member(&url(7)).await.err().filter(is_invalid) }).await;
-    assert!(refusal.message.contains("belongs to another cluster"), "{refusal}");
-    assert_eq!(names(alone.as_ref()).await, [(job, "its own".to_owned())]);
+    let add = |service: Arc<dyn CoordinatorService>| async move { service.add_member(&url(7)).await };
+    let refusal = bench.refused("belongs to another cluster", add).await;
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
+    let jobs = until(|| async { alone.list_jobs().await.ok() }).await;
+    assert_eq!(jobs.iter().map(|job| (job.job, job.name.as_str())).collect::<Vec<_>>(), [(job, "its own")]);
 }
 
 #[tokio::test]
 async fn a_removal_that_would_lose_the_quorum_is_rejected() {
     let mut bench = Bench::of(3).await;
-    let leader = bench.leader().await;
-    let [gone, stays] = [(leader + 1) % 3, (leader + 2) % 3];
+    let gone = (bench.leader().await + 1) % 3;
     bench.kill(gone);
-    let members = bench.running[&leader].service();
     until(|| async {
-        let known = members.members().await.ok()?;
-        known.iter().any(|member| member.url == url(gone) && !member.is_reachable).then_some(())
+        let leader = bench.leader().await;
+        let stays = bench.running.keys().copied().find(|number| *number != leader)?;
+        let members = bench.service(leader).members().await.ok()?;
+        if members.iter().all(|member| member.url != url(gone) || member.is_reachable) {
+            return None;
+        }
+        let result = bench.service(leader).remove_member(&url(stays)).await;
+        let refusal = result.expect_err("no coordinator accepts it");
+        refusal.message.contains("would have no quorum").then_some(())
     })
     .await;
-    let refusal = members.remove_member(&url(stays)).await.unwrap_err();
-    assert!(refusal.message.contains("would have no quorum"), "{refusal}");
-    assert_eq!(members.remove_member(&url(gone)).await.unwrap().len(), 2);
+    assert_eq!(bench.remove(&url(gone)).await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_grows_to_five_coordinators_and_shrinks_to_one() {
     let mut bench = Bench::of(1).await;
-    let leader = bench.leader().await;
-    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    let job = bench.open(spec("run")).await;
     for count in [3, 5] {
         bench.peers = (0..count).map(url).collect();
         for number in count - 2..count {
@@ -310,11 +284,15 @@ async fn a_cluster_grows_to_five_coordinators_and_shrinks_to_one() {
         }
         bench.has_voters(count as usize, None).await;
     }
-    let leader = bench.leader().await;
-    let silent = vec![url(0), url(1), "http://nowhere".to_owned()];
-    let refusal = bench.service(leader).sync_members(silent).await.unwrap_err();
-    assert!(refusal.message.contains("http://nowhere does not answer"), "{refusal}");
-    assert!(refusal.message.contains("no coordinator was removed") && is_invalid(&refusal), "{refusal}");
+    let silent = [url(0), url(1), "http://nowhere".to_owned()];
+    let refusal = bench
+        .refused("http://nowhere does not answer", |service| {
+            let silent = silent.to_vec();
+            async move { service.sync_members(silent).await }
+        })
+        .await;
+    assert!(refusal.message.contains("no coordinator was removed"), "{refusal}");
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     bench.has_voters(5, None).await;
     for count in [3, 1] {
         let urls: Vec<String> = (0..count).map(url).collect();
@@ -330,21 +308,19 @@ async fn a_cluster_grows_to_five_coordinators_and_shrinks_to_one() {
         }
     }
     assert_eq!(bench.leader().await, 0);
-    assert_eq!(names(bench.service(0).as_ref()).await, [(job, "run".to_owned())]);
+    assert_eq!(bench.jobs().await, [(job, "run".to_owned())]);
 }
 
 #[tokio::test]
 async fn a_coordinator_that_has_not_joined_stops_a_sync() {
     let mut bench = Bench::of(3).await;
     let leader = bench.leader().await;
-    let peers = std::mem::take(&mut bench.peers);
-    bench.start(7).await;
-    bench.peers = peers;
-    let refusal = bench.service(leader).sync_members(vec![url(leader), url(7)]).await.unwrap_err();
-    assert!(refusal.message.contains("has not joined the cluster"), "{refusal}");
-    assert_eq!(bench.service(leader).members().await.unwrap().len(), 3);
-}
-
-fn is_invalid(refusal: &ServiceError) -> bool {
-    refusal.kind == ServiceErrorKind::Invalid
+    let _other = bench.start_alone(7).await;
+    bench
+        .refused("has not joined the cluster", |service| async move {
+            service.sync_members(vec![url(leader), url(7)]).await
+        })
+        .await;
+    let members = bench.accepted(|service| async move { service.members().await }).await;
+    assert_eq!(members.len(), 3);
 }

@@ -3,6 +3,7 @@
 An archive is both an OCI image layout and a Docker archive: `index.json` and `manifest.json` refer to the same blobs.
 """
 
+import gzip
 import hashlib
 import io
 import json
@@ -60,8 +61,23 @@ class Blob:
         }
 
 
-def build_layer(entries: dict[str, Entry]) -> Blob:
-    """Packs the entries, sorted by path. Adds missing parent directories."""
+@dataclass
+class Layer(Blob):
+    """The compressed files of a layer. The digest of the uncompressed files identifies them in the config."""
+
+    diff_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.diff_id = f"sha256:{hashlib.sha256(gzip.decompress(self.data)).hexdigest()}"
+
+
+def build_layer(entries: dict[str, Entry]) -> Layer:
+    """Packs and compresses the entries, sorted by path. Adds missing parent directories."""
+    return Layer(gzip.compress(_pack(entries), compresslevel=6, mtime=0))
+
+
+def _pack(entries: dict[str, Entry]) -> bytes:
     for path in list(entries):
         for parent in list(Path(path).parents)[:-1]:
             entries.setdefault(str(parent), directory())
@@ -69,10 +85,10 @@ def build_layer(entries: dict[str, Entry]) -> Blob:
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for path in sorted(entries, key=lambda path: path.split("/")):
             tar.addfile(*_member(path, entries[path]))
-    return Blob(buffer.getvalue())
+    return buffer.getvalue()
 
 
-def build_image(name: str, layers: list[tuple[str, Blob]], settings: dict, architecture: str, created: str) -> bytes:
+def build_image(name: str, layers: list[tuple[str, Layer]], settings: dict, architecture: str, created: str) -> bytes:
     """Returns an archive with one image.
 
     `name` must be fully qualified, such as docker.io/library/feedline:1.0, because containerd imports it literally and
@@ -84,14 +100,14 @@ def build_image(name: str, layers: list[tuple[str, Blob]], settings: dict, archi
         **platform,
         "created": created,
         "config": settings,
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for _, layer in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for _, layer in layers]},
         "history": [{"created": created, "created_by": description} for description, _ in layers],
     })
     manifest = _json_blob({
         "schemaVersion": 2,
         "mediaType": f"{MEDIA_TYPE}.manifest.v1+json",
         "config": config.descriptor("config.v1+json"),
-        "layers": [layer.descriptor("layer.v1.tar") for _, layer in layers],
+        "layers": [layer.descriptor("layer.v1.tar+gzip") for _, layer in layers],
     })
     annotations = {
         "io.containerd.image.name": name,
@@ -111,7 +127,7 @@ def build_image(name: str, layers: list[tuple[str, Blob]], settings: dict, archi
         "manifest.json": regular_file(json.dumps(docker, sort_keys=True)),
     }
     entries |= {blob.path: regular_file(blob.data) for blob in [config, manifest, *(blob for _, blob in layers)]}
-    return build_layer(entries).data
+    return _pack(entries)
 
 
 def _json_blob(value: object) -> Blob:

@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[2]
 REGISTRY = "docker.io/library/feedline"
 BINARY = "usr/local/bin/feedline"
 DOCUMENTS = "usr/share/doc/feedline"
-MAX_BYTES = 150_000_000
+MAX_BYTES = 80_000_000  # of the compressed layers
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 

@@ -106,7 +106,7 @@ def build() -> Dashboard:
             "Cores that the plan gives to the job, and cores that it uses.",
             "short",
             {"planned": value("cores"), "used": value("used_cores")},
-            width=8,
+            width=6,
         ),
         graph(
             "Data read",
@@ -114,14 +114,21 @@ def build() -> Dashboard:
             "Bps",
             {"store": value("store_bytes_per_second"), "cache": value("cache_bytes_per_second")},
             stack=True,
-            width=8,
+            width=6,
+        ),
+        graph(
+            "Lag",
+            "Records of Kafka topics that are not delivered, and the age of the newest delivered record. Empty for other sources.",
+            "short",
+            {"records": value("lag_rows"), "age in seconds": value("freshness_seconds", "max")},
+            width=6,
         ),
         graph(
             "Position",
             "Remaining passes over the dataset. A job that makes progress decreases.",
             "short",
             {"passes left": value("passes_left", "max")},
-            width=8,
+            width=6,
         ),
     ):
         board = board.with_panel(panel)

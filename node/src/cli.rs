@@ -6,6 +6,7 @@ mod cluster;
 mod conflicts;
 mod functions;
 mod given;
+mod graph;
 mod jobs;
 mod limits;
 mod local;
@@ -29,6 +30,7 @@ pub(crate) use self::cluster::{ClusterArgs, RemoteArgs};
 pub(crate) use self::conflicts::{ParsedArgs, parse};
 pub(crate) use self::functions::FunctionArgs;
 pub(crate) use self::given::GivenFlags;
+pub(crate) use self::graph::{GraphAction, GraphArgs, GraphBuildArgs, GraphCheckArgs, GraphInfoArgs};
 pub(crate) use self::jobs::{JobAction, JobArgs, RemovedJobsArgs};
 pub(crate) use self::limits::{ClusterLimitArgs, CoordinatorGraceArgs, FetchLimitArgs, TenantArgs};
 pub(crate) use self::local::{AutoCacheArgs, LocalArgs};
@@ -40,9 +42,11 @@ pub(crate) use self::stores::{StoreArgs, WorkerStoreArgs};
 pub(crate) use self::switch::SwitchArg;
 use crate::explain::ExplainArgs;
 use crate::keys::KeysArgs;
+use crate::lint::LintArgs;
 use crate::logging::LogFormat;
 use crate::members::MembersArgs;
 use crate::plan::PlanArgs;
+use crate::preview::PreviewArgs;
 use crate::simulate::SimulateArgs;
 use crate::top::TopArgs;
 
@@ -79,6 +83,12 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Indexes a pipeline's dataset before its first run.
     Index(IndexArgs),
+    /// Builds, describes and checks graphs, from which batches of sampled neighbors are made.
+    Graph(GraphArgs),
+    /// Finds errors in a pipeline and its dataset before a job starts, without reading all data.
+    Lint(LintArgs),
+    /// Prints the first rows of a pipeline, or writes them to an HTML page.
+    Preview(PreviewArgs),
     /// Traces a pipeline for several seconds, and reports its bottleneck and possible improvements.
     Explain(ExplainArgs),
     /// Plans traced jobs for the workers in a cluster file, and reports how many workers they need.

@@ -2,7 +2,7 @@
 //! the same way.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use feedline_access::Credentials;
@@ -11,7 +11,7 @@ use feedline_common::mismatch_timer::{MismatchTimer, Rejection};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
-use feedline_worker::WorkerSettings;
+use feedline_worker::{PeerWorkers, WorkerSettings};
 use futures::future::join_all;
 
 use crate::cli::{AccessArgs, LocalArgs, SwitchArg};
@@ -89,6 +89,11 @@ impl LocalCluster {
         for (number, settings) in local_workers::settings(local, &access)?.into_iter().enumerate() {
             let address = format!("{LOCAL_ADDRESS_PREFIX}{number}");
             workers.push(local_workers::start(WorkerSettings { address, ..settings }, running.service())?);
+        }
+        let services: Vec<_> = workers.iter().map(|worker| worker.running.service()).collect();
+        let peers = Arc::new(LocalPeers(services.iter().map(Arc::downgrade).collect()));
+        for worker in &workers {
+            worker.running.set_peers(Arc::clone(&peers) as Arc<dyn PeerWorkers>);
         }
         let coordinator = running.service();
         let embedded = Some(EmbeddedRoles { coordinator: running, workers });
@@ -193,16 +198,29 @@ struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
     fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
-        let number =
-            address.url.strip_prefix(LOCAL_ADDRESS_PREFIX).and_then(|number| number.parse::<usize>().ok());
-        let worker = number.and_then(|number| self.0.get(number)).cloned();
-        worker.ok_or_else(|| {
-            ServiceError::new(
-                ServiceErrorKind::Invalid,
-                format!("no worker in this process has the address `{address}`"),
-            )
-        })
+        let worker = local_number(address).and_then(|number| self.0.get(number)).cloned();
+        worker.ok_or_else(|| no_local_worker(address))
     }
+}
+
+/// The same workers for each other. They do not keep each other alive.
+struct LocalPeers(Vec<Weak<dyn WorkerService>>);
+
+impl PeerWorkers for LocalPeers {
+    fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
+        let worker = local_number(address).and_then(|number| self.0.get(number)?.upgrade());
+        worker.ok_or_else(|| no_local_worker(address))
+    }
+}
+
+/// Returns the number of a worker in this process.
+fn local_number(address: &WorkerAddress) -> Option<usize> {
+    address.url.strip_prefix(LOCAL_ADDRESS_PREFIX)?.parse().ok()
+}
+
+fn no_local_worker(address: &WorkerAddress) -> ServiceError {
+    let message = format!("no worker in this process has the address `{address}`");
+    ServiceError::new(ServiceErrorKind::Invalid, message)
 }
 
 fn index_dir(local: &LocalArgs) -> Result<PathBuf, Failure> {

@@ -9,6 +9,7 @@ use feedline_data::yaml::{self, YamlProblem};
 use feedline_worker::Credential;
 use serde_json::{Map, Value};
 
+use crate::environment;
 use crate::failure::{Failure, reason};
 
 /// Maximum size of the file in bytes.
@@ -84,10 +85,14 @@ fn parse_credential(entries: Map<String, Value>) -> Result<Credential, String> {
             Value::Bool(value) => options.push((key, value.to_string())),
             _ => {
                 // Check that the key is an option name before a message shows it, because it may be a misplaced secret.
-                Credential::new([(key.clone(), String::new())], UrlPolicy::default())?;
+                Credential::check_option(&key)?;
                 return Err(format!("the value of `{key}` is not a string: put it in quotes"));
             }
         }
+    }
+    if options.iter().any(|(key, _)| key.eq_ignore_ascii_case("aws_profile")) {
+        // Later options take precedence.
+        options.splice(0..0, environment::aws_files());
     }
     Credential::new(options, urls)
 }

@@ -16,6 +16,8 @@ use crate::memory_size::MemorySize;
 
 /// Prefixes of environment variables that contain options of object stores.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+/// The address and the token of the Hugging Face Hub, as in the library `huggingface_hub`.
+const HUB_VARIABLES: [&str; 2] = ["HF_ENDPOINT", "HF_TOKEN"];
 
 /// Returns the log filter, if the user set it.
 pub(crate) fn log_filter() -> Option<String> {
@@ -37,11 +39,32 @@ pub(crate) fn is_in_kubernetes() -> bool {
     env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// Returns the options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
+/// Returns the options of object stores, such as credentials: `AWS_*`, `GOOGLE_*`, `AZURE_*`, `HF_ENDPOINT` and `HF_TOKEN`, and the
+/// paths of the shared files of AWS.
 pub(crate) fn store_options() -> Vec<(String, String)> {
     let named = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
+    let is_option = |name: &str| {
+        STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || HUB_VARIABLES.contains(&name)
+    };
+    let set = named.filter(|(name, _)| is_option(name));
+    // Later options take precedence.
+    aws_files().into_iter().chain(set).collect()
+}
+
+/// Returns the options with the paths of the shared files of AWS: those of the environment, otherwise those in the user's
+/// home directory.
+pub(crate) fn aws_files() -> Vec<(String, String)> {
+    let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let file = |(option, name): (&str, &str)| {
+        let set = env::var(option).ok().filter(|path| !path.is_empty());
+        let path = set.or_else(|| home.as_ref()?.join(".aws").join(name).into_os_string().into_string().ok());
+        Some((option.to_owned(), path?))
+    };
+    [("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")]
+        .into_iter()
+        .filter_map(file)
+        .collect()
 }
 
 /// Returns the environment variables that Python functions receive: paths, language and devices. All other variables
@@ -174,12 +197,24 @@ pub(crate) fn memory_budget_bytes(memory: Option<MemorySize>) -> Result<u64, Fai
         Some(MemorySize::Percent(percent)) => {
             let memory = memory_bytes().ok_or_else(|| {
                 Failure::failed(format!(
-                    "cannot apply --memory {percent}%: the memory of this machine is unknown; pass a size, such as 4GiB"
+                    "cannot use {percent}% of the memory, because the memory of this machine is unknown: pass a size, such as 4GiB"
                 ))
             })?;
             Ok((memory / 100 * u64::from(percent)).max(1))
         }
     }
+}
+
+/// Returns the memory for graphs, for `--graph-memory`, or its default: half of the memory budget.
+pub(crate) fn graph_memory_bytes(graphs: Option<MemorySize>, budget_bytes: u64) -> Result<u64, Failure> {
+    let Some(graphs) = graphs else { return Ok(MemoryLimits::new(budget_bytes).graph_bytes()) };
+    let bytes = memory_budget_bytes(Some(graphs))?;
+    if bytes <= budget_bytes {
+        return Ok(bytes);
+    }
+    Err(Failure::invalid_usage(format!(
+        "--graph-memory is {bytes} bytes, but --memory, which includes it, is {budget_bytes} bytes: raise --memory or lower --graph-memory"
+    )))
 }
 
 /// Returns the memory of the machine, or the memory limit of the container if it is lower; `None` if unknown.
@@ -205,6 +240,14 @@ mod tests {
         assert_eq!(budget(MemorySize::Percent(70)), all / 100 * 70);
         assert_eq!(budget(MemorySize::Bytes(1 << 20)), 1 << 20);
         assert_eq!(memory_budget_bytes(None).unwrap(), (all / 4).min(1 << 30));
+    }
+
+    #[test]
+    fn the_memory_for_graphs_is_part_of_the_budget() {
+        assert_eq!(graph_memory_bytes(None, 1000).unwrap(), 500);
+        assert_eq!(graph_memory_bytes(Some(MemorySize::Bytes(1000)), 1000).unwrap(), 1000);
+        let error = graph_memory_bytes(Some(MemorySize::Bytes(1001)), 1000).unwrap_err().to_string();
+        assert!(error.starts_with("--graph-memory is 1001 bytes, but --memory"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //! bottleneck, possible improvements and the plan. The trace can be saved for `feedline plan`.
 
 mod explanation;
+mod long_runs;
 mod probe;
+mod sampled_graphs;
+mod seconds;
 mod trace;
 
 use std::path::PathBuf;

@@ -23,12 +23,12 @@ use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_client::{ClientSettings, GrpcWorkers, Job};
 use feedline_data::ids::JobId;
+use feedline_data::layout::Layout;
 use feedline_data::messages::{JobState, JobStatus, ServiceError};
-use feedline_data::pipeline::{OrderMode, Pipeline, infer};
-use feedline_data::schema::Schema;
+use feedline_data::pipeline::OrderMode;
 use feedline_proto::CoordinatorService;
 use feedline_proto::authenticator::Authenticator;
-use feedline_proto::batch::output_schema;
+use feedline_proto::batch::batch_schema;
 use feedline_proto::grpc::{
     self, AuthService, CallerService, authenticated_service, bearer_token, to_status,
 };
@@ -44,9 +44,10 @@ use self::reader::{FlightAuthorization, FlightReader};
 use self::status::{ResponseStream, client_status};
 use crate::entropy;
 
-/// Size of the receive buffer for one Flight client.
+/// Size of the receive buffer for one Flight client. A batch may be larger.
 const BUFFER_BYTES: u64 = 64 << 20;
-/// Maximum number of concurrent readers in total and per connection. With [`BUFFER_BYTES`] each, they buffer at most 1 GiB.
+/// Maximum number of concurrent readers in total and per connection. With [`BUFFER_BYTES`] each, they buffer at most 1 GiB, unless
+/// batches are larger.
 const MAX_READERS: (u32, u32) = (16, 8);
 /// Maximum number of requests that wait for the index of a dataset, in total and per connection.
 const MAX_INDEX_WAITS: (u32, u32) = (32, 8);
@@ -125,7 +126,7 @@ impl JobFlights {
                 (JobState::Failed(message), _) => return Err(Status::failed_precondition(message.clone())),
                 (JobState::Cancelled, _) => return Err(Status::cancelled("the job was cancelled")),
                 (_, Some(dataset)) if status.layout.is_some() => {
-                    let schema = batch_schema(&pipeline, &dataset.schema)?;
+                    let schema = batch_schema(&pipeline, dataset).map_err(Status::invalid_argument)?;
                     return Ok((status, schema));
                 }
                 _ if Instant::now() >= deadline => return Err(to_status(indexing_timeout_error(&name))),
@@ -153,7 +154,7 @@ impl JobFlights {
                 "invalid ticket: the job has only {consumers} consumers"
             )));
         }
-        let schema = batch_schema(&details.pipeline, &details.dataset.schema)?;
+        let schema = batch_schema(&details.pipeline, &details.dataset).map_err(Status::invalid_argument)?;
         let workers = Arc::clone(&self.workers);
         let job = Job::attach(coordinator, workers, consumer.job, Self::client_settings())
             .await
@@ -169,11 +170,17 @@ impl JobFlights {
     }
 }
 
-/// Returns the schema of the batches.
-fn batch_schema(pipeline: &Pipeline, source: &Schema) -> Result<SchemaRef, Status> {
-    let schemas = infer(pipeline, source).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    let last = schemas.last().ok_or_else(|| Status::internal("the pipeline has no output schema"))?;
-    Ok(output_schema(last))
+/// Returns the number of records of a job; `None` if it is unknown. An indivisible batch is one record.
+fn total_records(layout: &Layout, dataset_rows: u64) -> Option<i64> {
+    if layout.unbounded {
+        return None;
+    }
+    let batches = |stream| layout.stream_rows(stream).div_ceil(u64::from(layout.batch_rows));
+    let records = match layout.indivisible {
+        true => (0..layout.streams).map(batches).sum::<u64>(),
+        false => dataset_rows,
+    };
+    records.checked_mul(u64::from(layout.epochs)).and_then(|records| i64::try_from(records).ok())
 }
 
 /// Returns the error for a dataset whose indexing exceeds the timeout. If the client repeats the request with the job's
@@ -218,13 +225,14 @@ impl FlightService for JobFlights {
             Ok(FlightEndpoint::new().with_ticket(Ticket::new(ticket)))
         };
         let endpoints = (0..status.consumers).map(endpoint).collect::<Result<_, Status>>()?;
-        let rows = status.dataset.map_or(-1, |dataset| (dataset.rows * u64::from(status.epochs)) as i64);
+        let dataset_rows = status.dataset.map(|dataset| dataset.rows);
+        let records = status.layout.zip(dataset_rows).and_then(|(layout, rows)| total_records(&layout, rows));
         let info = FlightInfo::new()
             .try_with_schema(&schema)
             .map_err(|error| Status::internal(error.to_string()))?
             .with_descriptor(descriptor)
             .with_endpoints(endpoints)
-            .with_total_records(rows)
+            .with_total_records(records.unwrap_or(-1))
             .with_ordered(true);
         Ok(Response::new(info))
     }
@@ -283,5 +291,38 @@ impl FlightService for JobFlights {
 
     async fn list_actions(&self, _: Request<Empty>) -> Result<Response<Self::ListActionsStream>, Status> {
         Ok(Response::new(stream::empty().boxed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_data::pipeline::Remainder;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_of_a_sampled_graph_is_one_record() {
+        let rows = Layout {
+            dataset_rows: 25,
+            passes: 1,
+            epochs: 3,
+            streams: 2,
+            batch_rows: 4,
+            remainder: Remainder::Emit,
+            changes_rows: false,
+            split_rows: 4,
+            group_rows: 4,
+            coordinated: false,
+            mix_changes: Vec::new(),
+            runs: Default::default(),
+            unbounded: false,
+            indivisible: false,
+        };
+        assert_eq!(total_records(&rows, 25), Some(75));
+        assert_eq!(total_records(&rows, u64::MAX / 2), None, "the number does not fit");
+        let batches = Layout { indivisible: true, ..rows.clone() };
+        // The last of the 25 rows is a batch by itself.
+        assert_eq!(total_records(&batches, 25), Some(21));
+        assert_eq!(total_records(&Layout { unbounded: true, ..rows }, 25), None);
     }
 }

@@ -99,7 +99,11 @@ async fn wait_for_end(coordinator: &dyn CoordinatorService, job: JobId) -> Resul
 
 fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> String {
     let Some(dataset) = &status.dataset else { return "indexed the dataset\n".to_owned() };
-    let mut text = format!(
+    let mut text = String::new();
+    if !dataset.changes.is_empty() {
+        text.push_str(&format!("{}\n", dataset.changes.describe(dataset.shards)));
+    }
+    text.push_str(&format!(
         "indexed {}: {} in {}, {}, {}; {:.2} s\n",
         format_count(dataset.shards, "shard"),
         format_count(dataset.rows, "row"),
@@ -107,7 +111,7 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
         format_bytes(dataset.bytes as f64),
         format_count(dataset.defects, "defect"),
         took.as_secs_f64(),
-    );
+    ));
     for (shard, defect) in manifest.into_iter().flat_map(Manifest::defects).take(MAX_LISTED_DEFECTS) {
         text.push_str(&format!("  {} at byte {}: {}\n", shard.object.url, defect.offset, defect.reason));
     }
@@ -129,12 +133,16 @@ mod tests {
             url: "file:///d/a.tfrecord".to_owned(),
             size_bytes: 99,
             version: "1".to_owned(),
-            part: 0,
+            ..ShardRef::default()
         };
         let defects = vec![Defect { offset: 42, reason: "the last record is cut off".to_owned() }];
-        let index = ShardIndex { blocks: Vec::new(), schema: Some(Schema { fields: Vec::new() }), defects };
-        let manifest =
-            Manifest { schema: Schema { fields: Vec::new() }, shards: vec![Shard { object, index }] };
+        let index = ShardIndex {
+            blocks: Vec::new(),
+            schema: Some(Schema::default()),
+            defects,
+            ..ShardIndex::default()
+        };
+        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard::new(object, index)] };
         let status = JobStatus {
             job: JobId(1),
             tenant: String::new(),
@@ -154,6 +162,7 @@ mod tests {
             workers: 1,
             settled: true,
             slot_owners: Vec::new(),
+            source_error: None,
         };
         expect![[r#"
             indexed 1 shard: 0 rows in 0 blocks, 0 B, 1 defect; 1.50 s

@@ -102,7 +102,8 @@ fn render(jobs: &[JobStatus]) -> String {
 type ExtraColumn = fn(&JobStatus) -> Option<String>;
 
 /// Columns that the table contains only if at least one job has a value.
-const EXTRA_COLUMNS: [(&str, ExtraColumn); 2] = [("slots of ranks", slot_column), ("weights", weight_column)];
+const EXTRA_COLUMNS: [(&str, ExtraColumn); 3] =
+    [("slots of ranks", slot_column), ("weights", weight_column), ("wait reason", wait_column)];
 
 /// Returns the ranks of an elastic job with their numbers of slots.
 fn slot_column(job: &JobStatus) -> Option<String> {
@@ -115,6 +116,11 @@ fn weight_column(job: &JobStatus) -> Option<String> {
     let change = job.layout.as_ref()?.mix_changes.last()?;
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
     Some(weights.join(","))
+}
+
+/// Returns why a job waits for its topics, its consumers or the graph that it samples.
+fn wait_column(job: &JobStatus) -> Option<String> {
+    job.source_error.clone()
 }
 
 /// Whether the jobs belong to more than one tenant, so that tables need a column for the tenant.
@@ -140,6 +146,11 @@ fn epoch_and_progress(job: &JobStatus) -> (String, String) {
     let (Some(layout), Some(position)) = (&job.layout, &job.position) else {
         return (format!("-/{}", job.epochs), "-".to_owned());
     };
+    if let Some(growth) = &position.growth {
+        let first = growth.growth.segments.first();
+        let epoch = first.map_or(growth.growth.epoch, |segment| segment.epoch);
+        return (format!("{}/-", epoch + 1), "-".to_owned());
+    }
     let streams = || position.streams.iter().zip(0..);
     let epoch = position
         .streams
@@ -189,6 +200,7 @@ mod tests {
             workers: 1,
             settled: true,
             slot_owners: Vec::new(),
+            source_error: None,
         }
     }
 
@@ -248,7 +260,10 @@ mod tests {
     #[test]
     fn slots_and_changed_weights_have_columns_if_a_job_has_them() {
         let layout = Layout {
+            runs: Default::default(),
             mix_changes: vec![MixChange { pass: 0, offset: 500, weights: vec![3.0, 0.5] }],
+            unbounded: false,
+            indivisible: false,
             dataset_rows: 1000,
             passes: 1,
             epochs: 2,
@@ -270,5 +285,14 @@ mod tests {
              2  job-2  running    -/2     -          1   200               -    3,0.5
         "#]]
         .assert_eq(&render(&jobs));
+    }
+
+    #[test]
+    fn a_job_that_waits_has_a_reason() {
+        let reason = "the job waits for its consumers: 9 blocks are not delivered".to_owned();
+        let waiting = JobStatus { source_error: Some(reason), ..job(1, JobState::Running) };
+        let shown = render_job(&waiting);
+        assert!(shown.contains("\nwait reason     the job waits for its consumers: 9 blocks"), "{shown}");
+        assert!(render(&[waiting]).contains("wait reason"));
     }
 }

@@ -12,11 +12,13 @@ mod entropy;
 mod environment;
 mod explain;
 mod flight;
+mod graph;
 mod http;
 mod index;
 mod jobs;
 mod keys;
 mod leader_decisions;
+mod lint;
 mod listen;
 mod local_listener;
 mod local_scaler;
@@ -25,10 +27,13 @@ mod logging;
 mod members;
 mod memory_size;
 mod orphans;
+mod peer_workers;
 mod pipeline_file;
 mod plan;
+mod preview;
 mod process_metrics;
 mod progress;
+mod recompress;
 mod reload;
 mod run;
 mod serve;
@@ -44,6 +49,7 @@ mod trace_file;
 mod worker_flags;
 mod yaml;
 
+pub use self::graph::build_graph_file;
 pub use self::service::{ByteSize, JobService, ServiceSettings, Switch};
 pub use feedline_command::Failure;
 
@@ -161,6 +167,9 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Worker(args) => serve::run_worker(args).await,
         Command::Up(args) => serve::run_up(args).await,
         Command::Index(args) => index::run(args).await,
+        Command::Graph(args) => graph::run(args).await,
+        Command::Lint(args) => lint::run(args).await,
+        Command::Preview(args) => preview::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Members(args) => members::run(args).await,

@@ -167,6 +167,7 @@ impl LocalScaler {
         command.arg("--nic").arg(settings.nic_bytes_per_s.to_string());
         command.arg("--cores").arg(settings.cores.to_string());
         command.arg("--memory").arg(settings.memory_bytes.to_string());
+        command.arg("--graph-memory").arg(settings.graph_memory_bytes.to_string());
         command.arg("--grace").arg(format!("{}ms", grace.as_millis()));
         if let Some(cache) = &settings.row_cache {
             let folder = cache.folder.parent().unwrap_or(&cache.folder);
@@ -305,7 +306,18 @@ mod tests {
     #[test]
     fn a_worker_process_receives_the_flags_of_its_parent() {
         let flags = [
-            &["--cores", "8", "--memory", "1GiB", "--cache-dir", "/cache", "--cache-disk", "2GiB"][..],
+            &[
+                "--cores",
+                "8",
+                "--memory",
+                "1GiB",
+                "--graph-memory",
+                "256MiB",
+                "--cache-dir",
+                "/cache",
+                "--cache-disk",
+                "2GiB",
+            ][..],
             &["--cache-store", "s3://b/rows", "--cache-store-limit", "1TiB", "--credentials", "c.yaml"],
             &["--allow-url", "s3://a", "--allow-url", "/data", "--allow-metadata-addresses"],
             &["--store-retry-timeout", "5s", "--functions", "on", "--python", "python3", "--trace", "off"],
@@ -324,6 +336,7 @@ mod tests {
             (worker.cores, worker.memory, worker.nic),
             (Some(4), Some(MemorySize::Bytes(1 << 29)), Some(0))
         );
+        assert_eq!(worker.graph_memory, Some(MemorySize::Bytes(1 << 27)));
         assert_eq!(worker.advertise_host.as_deref(), Some("host"));
         assert_eq!((worker.grace, worker.while_input), (Duration::from_secs(8), true));
     }

@@ -26,6 +26,8 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
     let cache_dir = args.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let cores = args.cores.unwrap_or_else(environment::default_cores);
     let memory_bytes = environment::memory_budget_bytes(args.memory)?;
+    let graph_memory_bytes = environment::graph_memory_bytes(args.graph_memory, memory_bytes)?;
+    let share_of = |bytes: u64| (bytes / u64::from(args.workers)).max(1);
     let settings = |worker| WorkerSettings {
         address: String::new(),
         tls_name: None,
@@ -34,7 +36,9 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
         // The workers share the network of the machine, and consumers on the machine do not use it.
         nic_bytes_per_s: 0,
         cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
-        memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
+        memory_bytes: share_of(memory_bytes),
+        graph_memory_bytes: share_of(graph_memory_bytes),
+        graph_disk: args.cache.graph_disk(Some(&cache_dir), args.workers),
         access: access.clone(),
         // The coordinator in this process stores the indexes.
         cache_dir: None,
@@ -133,7 +137,7 @@ mod tests {
         };
         let workers = settings(&args, &ObjectAccess::default()).unwrap();
         assert_eq!(workers.iter().map(|worker| worker.cores).collect::<Vec<_>>(), [3, 3, 2]);
-        assert!(workers.iter().all(|worker| worker.memory_bytes == 300));
+        assert!(workers.iter().all(|worker| (worker.memory_bytes, worker.graph_memory_bytes) == (300, 150)));
         let args = LocalArgs { workers: 3, cores: Some(1), ..LocalArgs::default() };
         let workers = settings(&args, &ObjectAccess::default()).unwrap();
         assert!(workers.iter().all(|worker| worker.cores == 1 && worker.memory_bytes > 0));

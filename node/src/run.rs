@@ -38,6 +38,11 @@ const MIN_BUFFER_BYTES: u64 = 32 << 20;
 /// Runs a pipeline and prints the report. `started` is the start time of the process.
 pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
+    if args.audit && pipeline.source.is_unbounded() {
+        return Err(Failure::invalid_usage(
+            "`--audit` compares the delivered rows with those of the whole job, but the source has `until: none`; remove `--audit`",
+        ));
+    }
     let saved = match &args.position {
         Some(path) => {
             position::check_writable(path)?;
@@ -83,6 +88,7 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
         start: saved.map(|saved| saved.position.clone()),
         audit: args.audit,
         reindex: false,
+        accept_reuploaded: args.accept_reuploaded,
         index_only: false,
         weight: args.weight,
         elastic: args.elastic,
@@ -98,7 +104,8 @@ async fn open_and_deliver(
 ) -> Result<DeliveredRows, Failure> {
     let equal_share = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
     let buffer_bytes = args.buffer.unwrap_or(equal_share.max(MIN_BUFFER_BYTES));
-    let settings = ClientSettings { buffer_bytes, ..ClientSettings::default() };
+    let feature_cache_bytes = args.feature_cache.unwrap_or(0);
+    let settings = ClientSettings { buffer_bytes, feature_cache_bytes, ..ClientSettings::default() };
     let job = tokio::select! {
         job = Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec.clone(), settings) => job?,
         () = stop.cancelled() => return Err(interrupted_before_first_batch()),
@@ -133,6 +140,9 @@ async fn deliver(
     let Some(ready) = consume::wait_until_ready(job, &progress, stop).await? else {
         return Err(interrupted_before_first_batch());
     };
+    if let Some(dataset) = ready.dataset.as_ref().filter(|dataset| !dataset.changes.is_empty()) {
+        eprintln!("feedline: {}", dataset.changes.describe(dataset.shards));
+    }
     if let Some(saved) = saved {
         announce_resume(args, saved, &ready);
     }

@@ -46,6 +46,7 @@ pub struct ServiceSettings {
     pub pool: Option<String>,
     pub cores: Option<u32>,
     pub memory: Option<ByteSize>,
+    pub graph_memory: Option<ByteSize>,
     pub index_dir: Option<PathBuf>,
     pub cache_dir: Option<PathBuf>,
     pub cache_disk: Option<ByteSize>,
@@ -173,6 +174,14 @@ impl JobService {
         pipeline_file::resolve(Pipeline::from_yaml(text, name).map_err(Failure::invalid_usage)?)
     }
 
+    /// Parses the argument `name`, which is a size such as `4GiB`, or a number of bytes.
+    ///
+    /// # Errors
+    /// Returns a message that names the argument and the units.
+    pub fn size(name: &str, text: &str) -> Result<u64, Failure> {
+        crate::size::parse_bytes(text).map_err(|message| Failure::invalid_usage(format!("{name}: {message}")))
+    }
+
     /// Returns the id of a new consumer session. It is larger than the ids of all earlier sessions if the clocks agree.
     pub fn session_id() -> SessionId {
         entropy::session_id()
@@ -238,6 +247,8 @@ mod tests {
         let args = parse(json).unwrap();
         assert_eq!((args.local.cores, args.local.memory), (Some(2), Some(MemorySize::Bytes(1 << 20))));
         assert_eq!(parse(r#"{"memory": "70%"}"#).unwrap().local.memory, Some(MemorySize::Percent(70)));
+        let graphs = parse(r#"{"graph_memory": "2GiB"}"#).unwrap().local.graph_memory;
+        assert_eq!(graphs, Some(MemorySize::Bytes(2 << 30)));
         assert_eq!(args.local.cache.cache_disk, 1 << 30);
         assert!(!args.auto_cache.auto_cache.is_on() && args.local.functions.functions.is_some());
         assert_eq!(args.local.stores.reads.allow_url, ["s3://a", "s3://b"]);

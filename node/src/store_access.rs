@@ -1,6 +1,7 @@
 //! Determines the access of each role to object stores and files from flags, files and the environment.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use feedline_access::ProtectedFiles;
 use feedline_data::read_policy::ReadPolicy;
@@ -23,6 +24,12 @@ pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure
         Some(file) => Ok(access.with_credentials(credentials_file::load(file)?)),
         None => Ok(access),
     }
+}
+
+/// Returns the settings with which `feedline lint` and `feedline preview` read objects: those of a worker, with a short
+/// retry budget.
+pub(crate) fn for_preflight(args: &StoreArgs, retry_budget: Duration) -> Result<ObjectAccess, Failure> {
+    for_worker(&WorkerStoreArgs { reads: args.clone(), store_retry_timeout: Some(retry_budget) })
 }
 
 /// Returns the policy that determines which data a coordinator allows pipelines to read. It contains only the names of
@@ -66,8 +73,8 @@ pub(crate) fn own_files(
 
 /// Returns the files that workers write to a cache directory.
 pub(crate) fn cache_dir_files(folder: &Path) -> Vec<PathBuf> {
-    let rows = feedline_worker::cached_rows_pattern(&folder.join("rows"));
-    feedline_worker::stored_index_patterns(folder).into_iter().chain([rows]).collect()
+    let parts = ["rows", "graphs"].map(|name| feedline_worker::cached_rows_pattern(&folder.join(name)));
+    feedline_worker::stored_index_patterns(folder).into_iter().chain(parts).collect()
 }
 
 /// Returns the files that workers write to the cache in a store, if its URL is a local path.
@@ -101,6 +108,7 @@ mod tests {
             "cache/1-2.manifest",
             "cache/1-2.part-3",
             "cache/rows/part-000/0/1.rows",
+            "cache/graphs/part-000/blocks/1.block",
         ] {
             assert!(own.check(&at(name)).is_err(), "{name}");
         }

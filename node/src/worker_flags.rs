@@ -7,7 +7,7 @@ use clap::{Arg, CommandFactory};
 use crate::cli::{Cli, GivenFlags};
 
 /// Flags of `feedline worker` that are not passed on, and the reasons.
-const NOT_FORWARDED: [(&str, &str); 21] = [
+const NOT_FORWARDED: [(&str, &str); 22] = [
     ("advertise", "it is a URL for a worker, and a host for `feedline up`"),
     ("advertise_host", "it is --advertise of `feedline up`"),
     ("cache_dir", "its default differs between a worker and `feedline up`"),
@@ -16,6 +16,7 @@ const NOT_FORWARDED: [(&str, &str); 21] = [
     ("coordinator", "the parent process is the coordinator"),
     ("cores", "each worker process has a share"),
     ("grace", "worker processes exit before their parent"),
+    ("graph_memory", "each worker process has a share"),
     ("health", "the parent process listens on the address"),
     ("http", "the parent process listens on the address"),
     ("listen", "each worker process listens on a free port"),

@@ -2,11 +2,13 @@
 
 mod decode;
 mod encode;
+mod omitted_rows;
 mod schema;
 
 pub use decode::decode_batch;
-pub use encode::{BatchBuffer, BatchEncoder, encode_batch};
-pub use schema::{BOOL_TENSOR_KEY, output_schema, plain_schema};
+pub use encode::{BatchBuffer, BatchEncoder, ListInPlace, encode_batch};
+pub use omitted_rows::{BatchCompleter, FeatureColumn, OmittedColumn, OmittedRows, omit_rows};
+pub use schema::{BOOL_TENSOR_KEY, GRAPH_KEY, batch_schema, graph_schema, output_schema, plain_schema};
 
 /// Alignment of each Arrow buffer, in bytes from the start of the buffer of the batch.
 pub const ALIGNMENT_BYTES: usize = 64;

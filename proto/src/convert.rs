@@ -3,11 +3,13 @@
 
 mod allocations;
 mod cluster;
+mod compression;
 pub(crate) mod dataset;
 pub(crate) mod fetch;
 mod history;
 mod pipeline;
 mod reports;
+mod stores;
 mod view;
 
 use std::collections::BTreeMap;
@@ -56,7 +58,7 @@ macro_rules! identical {
     };
 }
 
-identical!(u32, u64, f64, bool, String, BTreeMap<String, String>);
+identical!(i32, u32, u64, f64, bool, String, BTreeMap<String, String>);
 
 /// Implements `Wire` for the unit value and messages without fields.
 macro_rules! empty {
@@ -195,7 +197,31 @@ macro_rules! id {
     };
 }
 
-pub(crate) use {empty, enumeration, field, id, message, tuple, wrapper};
+/// Implements `Wire` for parts of the growth of unbounded jobs, which have the form of positions.
+macro_rules! json {
+    ($($type:ident),*) => {
+        $(impl $crate::convert::Wire<$crate::wire::RecordedGrowth> for $type {
+            fn into_wire(self) -> $crate::wire::RecordedGrowth {
+                let json = serde_json::to_vec(&self)
+                    .expect("the growth consists of text, numbers, lists and maps with text keys");
+                $crate::wire::RecordedGrowth { json: json.into() }
+            }
+
+            fn from_wire(
+                message: $crate::wire::RecordedGrowth,
+                field: &str,
+            ) -> Result<Self, $crate::convert::WireError> {
+                serde_json::from_slice(&message.json).map_err(|error| {
+                    $crate::convert::WireError(format!(
+                        "cannot read `{field}`: {error}; use the same release on both sides"
+                    ))
+                })
+            }
+        })*
+    };
+}
+
+pub(crate) use {empty, enumeration, field, id, json, message, tuple, wrapper};
 
 impl Wire<Bytes> for Vec<u8> {
     fn into_wire(self) -> Bytes {

@@ -13,7 +13,7 @@ use crate::convert::Wire;
 use crate::convert::dataset::{decode_manifest, encode_manifest};
 use crate::grpc::fuzzing::{read_answer, read_frame};
 use crate::rpc::coordinator_rpcs;
-use crate::services::FetchRequest;
+use crate::services::{FetchRequest, GatherRequest};
 use crate::wire;
 use crate::wire::index_chunk::Part;
 
@@ -54,6 +54,7 @@ const MESSAGES: &[(&str, Decoder)] = &[
     ("DeliverResponse", decode::<wire::DeliverResponse>),
     ("FetchFrame", fetch_frame),
     ("FetchRequest", convert::<wire::FetchRequest, FetchRequest>),
+    ("GatherRequest", convert::<wire::GatherRequest, GatherRequest>),
     ("GroupPositions", convert::<wire::GroupPositions, GroupPositions>),
     ("HasIndexResponse", decode::<wire::HasIndexResponse>),
     ("IndexChunk", index_chunk),

@@ -19,8 +19,9 @@ pub use batch::{BatchEncoder, BatchLayout, decode_batch, encode_batch, output_sc
 pub use caller::Caller;
 pub use convert::dataset::{decode_manifest, encode_manifest};
 pub use services::{
-    CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchOpen, FetchRequest, Frame, MemberInfo,
-    MemberStatus, PeerService, PieceHeader, SkippedRow, WorkerService,
+    CachedFeature, CoordinatorReply, CoordinatorRequest, CoordinatorService, FeatureRowsRequest, FetchOpen,
+    FetchRequest, Frame, GatherRequest, MemberInfo, MemberStatus, PeerService, PieceHeader, SkippedRow,
+    WorkerService,
 };
 
 /// Version of the messages. Client and server must use the same version. A server rejects a request of another version as

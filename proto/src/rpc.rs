@@ -13,7 +13,7 @@ use feedline_data::messages::JobSpec;
 pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService, find};
 pub use self::table::PEER_ACCESS;
 pub(crate) use self::table::{
-    DELIVER, FETCH, GET_INDEX, HAS_INDEX, INTRODUCE, JOIN, LOCATE, STORE_INDEX, coordinator_rpcs,
+    DELIVER, FETCH, GATHER, GET_INDEX, HAS_INDEX, INTRODUCE, JOIN, LOCATE, STORE_INDEX, coordinator_rpcs,
 };
 
 /// Deadline for a unary request, and for the next chunk of a manifest.
@@ -24,6 +24,8 @@ const PEER_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const INDEX_DEADLINE: Duration = Duration::from_secs(600);
 /// Deadline for the request for a worker's local sockets.
 pub(crate) const LOCATE_DEADLINE: Duration = Duration::from_secs(2);
+/// Deadline for rows of a feature. A worker can read the rows from the graph in this time.
+pub(crate) const GATHER_DEADLINE: Duration = Duration::from_secs(5);
 /// Maximum size of a message from or to a coordinator. The listing of a dataset with millions of files is one message.
 pub(crate) const MAX_CONTROL_BYTES: usize = 512 << 20;
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
+use feedline_data::graph::description::GraphHash;
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::ServiceError;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use futures::stream::BoxStream;
 
-use crate::batch::BatchLayout;
+use crate::batch::{BatchLayout, OmittedRows};
 pub use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
 /// The service of a coordinator for other coordinators.
@@ -28,11 +29,18 @@ pub trait PeerService: Send + Sync {
     /// Delivers messages that `feedline_raft` has encoded, with the identity and address of the caller.
     async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError>;
 
-    /// Stores the index of a dataset durably, under the key of its source.
-    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError>;
+    /// Stores the latest index of a source durably, under the key of the source. `in_use` contains references to the other
+    /// indexes of the source that jobs use. The callee may delete all others.
+    async fn store_index(
+        &self,
+        key: &str,
+        manifest: Arc<Manifest>,
+        in_use: &[String],
+    ) -> Result<(), ServiceError>;
 
-    /// Returns a stored index.
-    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError>;
+    /// Returns a stored index. `reference` is its id, or a fingerprint: see
+    /// [`index_reference`](feedline_data::manifest::DatasetSummary::index_reference).
+    async fn load_index(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError>;
 }
 
 /// Identity and address of a coordinator.
@@ -69,15 +77,65 @@ pub struct MemberStatus {
 #[async_trait]
 pub trait WorkerService: Send + Sync {
     /// Streams the pieces of a split. The first request is [`FetchRequest::Open`], the others grant credit. Dropping the
-    /// returned stream ends the fetch immediately. The end of `requests` means that no further credit follows.
+    /// returned stream ends the fetch immediately. The end of `requests` means that no further credit follows. If the first
+    /// request is [`FetchRequest::Features`], the stream contains rows of a feature instead.
     async fn fetch(
         &self,
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError>;
 
+    /// Returns rows of a feature that the worker holds for a job, in the order of the request and without padding between them.
+    async fn gather(&self, request: GatherRequest) -> Result<Bytes, ServiceError> {
+        let message = format!("this worker holds no features of job {}", request.job);
+        Err(ServiceError::new(ServiceErrorKind::NotFound, message))
+    }
+
     /// Whether the last fetch of this caller crossed a network.
     fn is_remote(&self) -> bool {
         false
+    }
+}
+
+/// Maximum number of rows of one [`GatherRequest`].
+pub const MAX_GATHERED_ROWS: usize = 1 << 19;
+/// Maximum size in bytes of the rows of one [`GatherRequest`].
+pub const MAX_GATHERED_BYTES: u64 = 64 << 20;
+
+/// The rows of a feature that a worker requests from another worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatherRequest {
+    /// The job whose batches contain the feature.
+    pub job: JobId,
+    /// The content hash of the feature of a node type.
+    pub feature: GraphHash,
+    /// The size of a stored row in bytes.
+    pub row_bytes: u32,
+    /// The rows, in the order of the response.
+    pub rows: Vec<u32>,
+    /// The ticket of the requesting worker; empty in a cluster without a secret.
+    pub ticket: String,
+}
+
+impl GatherRequest {
+    /// The size of the requested rows in bytes.
+    pub fn response_bytes(&self) -> u64 {
+        (self.rows.len() as u64).saturating_mul(u64::from(self.row_bytes))
+    }
+
+    /// Checks that the request does not exceed the limits of one request.
+    ///
+    /// # Errors
+    /// Returns `Invalid` if it requests more rows or bytes.
+    pub fn check_size(&self) -> Result<(), ServiceError> {
+        let (rows, bytes) = (self.rows.len(), self.response_bytes());
+        if rows <= MAX_GATHERED_ROWS && bytes <= MAX_GATHERED_BYTES {
+            return Ok(());
+        }
+        let message = format!(
+            "a request for {rows} rows with {bytes} bytes exceeds the limit of {MAX_GATHERED_ROWS} rows and {MAX_GATHERED_BYTES} bytes; \
+             divide it into several requests"
+        );
+        Err(ServiceError::new(ServiceErrorKind::Invalid, message))
     }
 }
 
@@ -91,6 +149,8 @@ pub enum FetchRequest {
         /// Number of additional chunk bytes that the worker may send.
         bytes: u64,
     },
+    /// Requests rows of a feature. It is the only message.
+    Features(FeatureRowsRequest),
 }
 
 /// The rows that a fetch requests.
@@ -106,6 +166,36 @@ pub struct FetchOpen {
     pub credit_bytes: u64,
     /// Ticket of the consumer; empty in a cluster without a secret.
     pub ticket: String,
+    /// The rows of features that the consumer has. The worker may omit them from pieces.
+    pub cached_features: Vec<CachedFeature>,
+}
+
+/// The first rows of a feature, which a consumer has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedFeature {
+    /// Name of the column of the feature in batches.
+    pub column: String,
+    /// Hash of the content of the feature.
+    pub content: GraphHash,
+    /// Number of rows, which are those of the first nodes in stored order.
+    pub rows: u32,
+    /// Size of a row in batches.
+    pub row_bytes: u32,
+}
+
+/// Requests the first rows of a node feature as they are stored. The response consists of chunks and [`Frame::End`]. The first 8
+/// bytes are the size of the file of the feature. The hash of each block of the file follows, with 8 bytes each, and then the blocks
+/// that contain the rows. All numbers are in little-endian order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeatureRowsRequest {
+    /// The job, whose graph has the feature.
+    pub job: JobId,
+    /// Ticket of the consumer; empty in a cluster without a secret.
+    pub ticket: String,
+    /// Hash of the content of the feature.
+    pub content: GraphHash,
+    /// Number of rows.
+    pub rows: u32,
 }
 
 /// A message from a worker to a consumer. A fetch returns `Schema`, then `Piece` and chunks for each piece, then `End`.
@@ -137,7 +227,7 @@ pub struct PieceHeader {
     pub start: u32,
     /// Offset in the split just after the last input row.
     pub end: u32,
-    /// Number of output rows; equals `batch.rows`.
+    /// Number of output rows; equals `batch.rows` if the piece is divisible.
     pub rows: u32,
     /// Offsets of the output rows in the split; `None` if operators removed no rows.
     pub kept_offsets: Option<Vec<u32>>,
@@ -145,8 +235,23 @@ pub struct PieceHeader {
     pub row_ids: Option<Vec<u64>>,
     /// Rows that failed, and that the worker skipped or replaced.
     pub skipped: Vec<SkippedRow>,
+    /// The newest timestamp of the records that the rows come from, in milliseconds since 1970; `None` if the source has no
+    /// timestamps.
+    pub newest_ms: Option<u64>,
+    /// Whether the piece is one batch that cannot be divided, such as a sampled graph. Its output rows are then one row of lists, or
+    /// no row if the piece has no output rows.
+    pub indivisible: bool,
+    /// The rows of features that the chunks of the piece do not contain. `batch` is the layout of the complete batch.
+    pub omitted_rows: Option<OmittedRows>,
     /// Positions of the columns in the buffer of the piece.
     pub batch: BatchLayout,
+}
+
+impl PieceHeader {
+    /// The number of rows that the layout of the batch must have.
+    pub fn batch_rows(&self) -> u32 {
+        if self.indivisible { self.rows.min(1) } else { self.rows }
+    }
 }
 
 /// A row that a worker could not read or process.

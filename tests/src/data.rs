@@ -1,4 +1,4 @@
-//! Real test data next to the repository, if it exists: photographs and sentence pairs.
+//! Real test data next to the repository, if it exists: photographs, sentence pairs and graphs.
 
 use std::path::PathBuf;
 
@@ -23,6 +23,11 @@ pub fn photographs(what: &str) -> Option<PathBuf> {
 /// Returns the files of 29,000 sentence pairs.
 pub fn sentences(what: &str) -> Option<PathBuf> {
     shared("text", what)
+}
+
+/// Returns the directory of graphs: Cora, and in `debian` the packages of Debian.
+pub fn graphs(what: &str) -> Option<PathBuf> {
+    shared("graph", what)
 }
 
 /// Returns the Python with Pillow, NumPy and tokenizers that `make test` installs. If it is missing, prints that `what`

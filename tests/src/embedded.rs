@@ -32,6 +32,8 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
         pool: String::new(),
         cores: 2,
         memory_bytes,
+        graph_memory_bytes: memory_bytes / 2,
+        graph_disk: None,
         access: ObjectAccess::default(),
         cache_dir: None,
         row_cache: None,

@@ -1,9 +1,9 @@
 //! Reads the HTTP server of a role.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Returns the response to a GET request, including its headers.
 pub fn get(address: &str, path: &str) -> String {
@@ -33,23 +33,41 @@ fn value(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Returns a loopback address with a port that was free a moment ago, for programs that do not report their port. Another
-/// process may have taken it since.
+/// Returns a loopback address with a free port, for programs that do not report their port.
 pub fn free_port() -> String {
     free_ports(1).remove(0)
 }
 
 /// Returns several free addresses: see [`free_port`].
+///
+/// No port is returned twice in a process. The ports are below those that Linux gives to outgoing connections and to listeners at
+/// port 0, so that nothing else takes one before the program listens.
 pub fn free_ports(count: usize) -> Vec<String> {
-    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut returned = RETURNED.lock().expect("nothing panics with it");
-    let mut listeners = Vec::new();
-    while listeners.len() < count {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
-        let address = listener.local_addr().expect("it is bound");
-        if returned.insert(address.port()) {
-            listeners.push((listener, address.to_string()));
-        }
+    static USED: AtomicU32 = AtomicU32::new(0);
+    // The tests of other processes begin elsewhere.
+    let first = std::process::id().wrapping_mul(PORTS_OF_A_PROCESS);
+    let address = |used: u32| {
+        let port = PORTS.start + first.wrapping_add(used) % (PORTS.end - PORTS.start);
+        format!("127.0.0.1:{port}")
+    };
+    std::iter::repeat_with(|| address(USED.fetch_add(1, Ordering::Relaxed)))
+        .filter(|address| TcpListener::bind(address).is_ok())
+        .take(count)
+        .collect()
+}
+
+const PORTS: Range<u32> = 10_000..32_000;
+const PORTS_OF_A_PROCESS: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_port_is_returned_twice() {
+        let ports: HashSet<String> = (0..200).flat_map(|_| free_ports(5)).collect();
+        assert_eq!(ports.len(), 1000);
     }
-    listeners.into_iter().map(|(_, address)| address).collect()
 }

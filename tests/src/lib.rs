@@ -1,6 +1,8 @@
-//! Shared code of the integration tests: runs the binary, starts roles as processes, finds test data, and reads the sources.
+//! Shared code of the integration tests: runs the binary, starts roles as processes, finds and compresses test data, and reads the
+//! sources.
 
 pub mod chaos;
+pub mod compress;
 pub mod data;
 pub mod disk;
 pub mod embedded;

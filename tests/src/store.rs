@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_data::random::mix64;
 use http_body_util::StreamBody;
@@ -69,8 +69,31 @@ struct Shared {
     requests: AtomicU64,
     /// Number of responses with each fault.
     wrong: [AtomicU64; 4],
+    /// The limit of requests.
+    limit: Mutex<Option<RequestLimit>>,
+    /// The number of requests that the limit rejected.
+    limited: AtomicU64,
     /// The active faults, and the number `n` such that one in `n` responses is faulty.
     now: Mutex<(Vec<StoreFault>, u64)>,
+}
+
+/// A token bucket: requests per second, its size, and its content at a time.
+#[derive(Debug)]
+struct RequestLimit {
+    per_s: f64,
+    burst: f64,
+    tokens: f64,
+    at: Instant,
+}
+
+impl RequestLimit {
+    fn accept(&mut self) -> bool {
+        self.tokens = (self.tokens + self.per_s * self.at.elapsed().as_secs_f64()).min(self.burst);
+        self.at = Instant::now();
+        let is_accepted = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(is_accepted));
+        is_accepted
+    }
 }
 
 impl Store {
@@ -91,6 +114,17 @@ impl Store {
     /// Injects one of these faults into one in `one_in` responses.
     pub fn set(&self, wrong: &[StoreFault], one_in: u64) {
         *self.shared.now.lock().unwrap_or_else(PoisonError::into_inner) = (wrong.to_vec(), one_in);
+    }
+
+    /// Rejects requests beyond a rate with status 503, except for a burst.
+    pub fn limit(&self, per_s: f64, burst: f64) {
+        let limit = RequestLimit { per_s, burst, tokens: burst, at: Instant::now() };
+        *self.shared.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
+    }
+
+    /// Returns the number of requests that the limit rejected.
+    pub fn limited(&self) -> u64 {
+        self.shared.limited.load(Ordering::Relaxed)
     }
 
     /// Returns the number of requests.
@@ -116,6 +150,14 @@ impl Store {
 }
 
 impl Shared {
+    /// Whether the limit rejects a request.
+    fn rejects(&self) -> bool {
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_rejected = limit.as_mut().is_some_and(|limit| !limit.accept());
+        self.limited.fetch_add(u64::from(is_rejected), Ordering::Relaxed);
+        is_rejected
+    }
+
     /// Draws the fault for the response to this request. Only reads are truncated or report a wrong size, because a client
     /// cannot detect a wrong listing.
     fn draw(&self, request: &Request<Incoming>) -> Option<StoreFault> {
@@ -150,6 +192,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, HttpError> {
     let wrong = shared.draw(&request);
+    let wrong = if shared.rejects() { Some(StoreFault::Refused) } else { wrong };
     match wrong {
         Some(StoreFault::Refused) => {
             let mut refused = Response::new(Body::empty());

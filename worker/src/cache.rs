@@ -23,6 +23,7 @@ use feedline_data::pipeline::CacheTier;
 use feedline_sources::Stores;
 
 use self::disk::DiskTier;
+pub(crate) use self::disk::claim_part;
 use self::ledger::Ledger;
 use self::memory::MemoryTier;
 pub(crate) use self::rows::{CacheValues, CachedRow, Prefix, Tenant, TenantCacheLimit};

@@ -1,5 +1,8 @@
 //! The control loop: reports to the coordinator, applies the coordinator's plan, and loads the jobs of the plan.
 
+mod group_commits;
+mod offset_committer;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +16,15 @@ use feedline_data::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
 use feedline_proto::encode_manifest;
 use feedline_proto::services::CoordinatorService;
 use feedline_sources::Stores;
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::offset_committer::OffsetCommitter;
 use crate::engine::{CompileContext, Engine, EngineReport, JobContext, JobSource};
+use crate::graphs::JobPartitions;
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 use crate::{WorkerSettings, metrics, stored_index};
@@ -31,6 +37,8 @@ const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
 /// and plans contain all leases, so without this interval, workers with thousands of short leases would spend much of
 /// their time on reports.
 const INTERVAL_PER_LEASE: Duration = Duration::from_micros(8);
+/// Minimum time between two reports because a store rejected requests.
+const MIN_REJECTION_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum pause that a busy coordinator can request.
 const MAX_BUSY_PAUSE: Duration = Duration::from_secs(10);
 
@@ -47,11 +55,15 @@ pub(crate) struct ControlLoop {
     pub(crate) stores: Arc<Stores>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) index_tasks: Arc<IndexTasks>,
+    pub(crate) group_commits: OffsetCommitter,
     pub(crate) tickets: Arc<Tickets>,
+    pub(crate) partitions: Arc<JobPartitions>,
     pub(crate) tracker: TaskTracker,
     pub(crate) draining: Arc<AtomicBool>,
     /// Jobs that are being loaded.
     pub(crate) loading: Mutex<BTreeSet<JobId>>,
+    /// Notified after a plan was applied.
+    pub(crate) plan_applied: Notify,
     pub(crate) stop: CancellationToken,
 }
 
@@ -100,13 +112,15 @@ impl ControlLoop {
     }
 
     /// Sends a report and waits for the plan. Returns an empty plan early if the worker must report a change: newly computed splits
-    /// after `interval`, and other changes immediately. An error contains the minimum pause before the next report.
+    /// after `interval`, rejections by stores after a short time, and other changes immediately. An error contains the minimum pause before the next report.
     async fn report(&self, last_revision: Revision, interval: Duration) -> Result<WorkerPlan, Duration> {
-        let earliest = Instant::now() + interval;
+        let started = Instant::now();
+        let earliest = started + interval;
         // Register for changes before building the report, so that no change is missed.
         let changed = self.engine.report_due.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
+        let ended_loads = self.engine.ended_loads();
         let report = self.build_report(last_revision).await;
         let (computed, full, draining) = (report.computed.len(), report.memory_full, report.draining);
         let reply = timeout(REPLY_TIMEOUT, self.coordinator.sync_worker(report));
@@ -123,11 +137,16 @@ impl ControlLoop {
                     Err(_) => Err(Duration::ZERO),
                 },
                 () = self.index_tasks.finished.notified() => return Ok(WorkerPlan::default()),
+                () = self.stores.governors().rejected(), if started.elapsed() >= MIN_REJECTION_INTERVAL => {
+                    return Ok(WorkerPlan::default());
+                }
+                () = sleep_until(started + MIN_REJECTION_INTERVAL), if started.elapsed() < MIN_REJECTION_INTERVAL => {}
                 () = &mut changed => {
                     changed.set(self.engine.report_due.notified());
                     changed.as_mut().enable();
                     has_computed = self.engine.computed_count() > computed;
-                    let must_report = (full && !self.engine.is_memory_full())
+                    let must_report = self.engine.ended_loads() > ended_loads
+                        || (full && !self.engine.is_memory_full())
                         || (!draining && self.draining.load(Ordering::Relaxed));
                     if must_report {
                         return Ok(WorkerPlan::default());
@@ -160,12 +179,18 @@ impl ControlLoop {
             stats,
             memory: self.engine.memory_usage(),
             caches: self.engine.caches().capacities(),
+            stores: self.stores.governors().reports(),
+            graphs: Some(self.engine.graph_report()),
         }
     }
 
     fn apply(self: &Arc<Self>, mut plan: WorkerPlan) {
         self.tickets.set_key(std::mem::take(&mut plan.ticket_key));
+        self.partitions.apply(std::mem::take(&mut plan.partitioned_jobs));
+        self.stores.governors().set_shares(&plan.stores);
+        self.apply_commits(&plan.group_commits);
         let unloaded = self.engine.apply_plan(&plan);
+        self.plan_applied.notify_waiters();
         self.index_tasks.set_tasks(plan.tasks);
         for job in unloaded {
             if self.lock_loading().insert(job) {
@@ -193,7 +218,14 @@ impl ControlLoop {
     async fn load(&self, id: JobId) {
         let mut backoff = COORDINATOR_BACKOFF;
         while self.needs_loading(id) {
-            match self.try_load(id).await {
+            // Loading a graph may take minutes. A stopping worker does not wait for it, and a worker whose plan no longer contains
+            // the job does not continue.
+            let loaded = tokio::select! {
+                loaded = self.try_load(id) => loaded,
+                () = self.stop.cancelled() => continue,
+                () = self.until_unneeded(id) => continue,
+            };
+            match loaded {
                 // The plan may have changed the cache point while the job was loading. Then `needs_loading` is true again.
                 Ok(job) => {
                     self.engine.add_job(job);
@@ -208,6 +240,17 @@ impl ControlLoop {
         }
     }
 
+    /// Waits until a job that is being loaded need not be loaded any longer.
+    async fn until_unneeded(&self, id: JobId) {
+        loop {
+            let applied = self.plan_applied.notified();
+            if !self.engine.unloaded().contains(&id) {
+                return;
+            }
+            applied.await;
+        }
+    }
+
     /// Compiles a job with the cache decision of the current plan.
     async fn try_load(&self, id: JobId) -> Result<JobContext, LoadError> {
         let service_error = |error: ServiceError| LoadError {
@@ -219,7 +262,7 @@ impl ControlLoop {
             Some(job) => (job.compiled.details.clone(), Arc::clone(&job.compiled.manifest)),
             None => {
                 let details = self.coordinator.job_details(id).await.map_err(service_error)?;
-                let manifest = self.manifest(id, &details.source_key, &details.dataset.fingerprint);
+                let manifest = self.manifest(id, &details.source_key, details.dataset.index_reference());
                 let manifest = manifest.await.map_err(service_error)?;
                 (details, manifest)
             }
@@ -249,11 +292,11 @@ impl ControlLoop {
     }
 
     /// Loads the index of a dataset from the cache directory, or fetches the index from the coordinator.
-    async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
-        let file = self.settings.cache_dir.as_ref().map(|dir| stored_index::path(dir, key, fingerprint));
+    async fn manifest(&self, id: JobId, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError> {
+        let file = self.settings.cache_dir.as_ref().map(|dir| stored_index::path(dir, key, reference));
         if let Some(file) = file.clone() {
-            let fingerprint = fingerprint.to_owned();
-            let loaded = spawn_blocking(move || stored_index::load(&file, &fingerprint)).await;
+            let reference = reference.to_owned();
+            let loaded = spawn_blocking(move || stored_index::load(&file, &reference)).await;
             if let Ok(Some(manifest)) = loaded {
                 return Ok(Arc::new(manifest));
             }

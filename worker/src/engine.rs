@@ -2,8 +2,8 @@
 //! consumer fetches them.
 //!
 //! A group passes through the modules in one direction: `admission.rs` selects it, `read.rs` reads its blocks,
-//! `stages.rs` runs operators on its chunks, `assemble.rs` or `round.rs` combines the chunks into pieces, and
-//! `fetches.rs` hands the pieces to consumers. One lock guards the state (`lock.rs`), and no code blocks while it holds
+//! `stages.rs` runs operators on its chunks, `assemble.rs`, `round.rs` or `graph_batches.rs` combines the chunks into pieces,
+//! and `fetches.rs` hands the pieces to consumers. One lock guards the state (`lock.rs`), and no code blocks while it holds
 //! the lock. Every allocated byte counts against the memory budget.
 
 mod account;
@@ -20,13 +20,18 @@ mod encodings;
 mod events;
 mod failures;
 mod fetches;
+mod graph_batches;
+mod graph_job;
 mod group;
 mod job;
 mod leases;
+mod loaded_graph;
 mod lock;
 mod memory_budget;
+mod outages;
 mod pace;
 mod piece;
+mod piece_features;
 mod plan;
 mod pool;
 mod progress;
@@ -43,27 +48,32 @@ mod task;
 mod trace;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use feedline_data::graph::description::GraphHash;
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::memory::MemoryAccount;
-use feedline_data::messages::CacheDecision;
+use feedline_data::messages::{CacheDecision, GraphReport};
 use feedline_operators::DecodeMemory;
 use feedline_proto::local::ShmBytes;
-use feedline_sources::Stores;
+use feedline_sources::{Decoders, Stores};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::account::EngineReport;
 pub(crate) use self::job::{CompileContext, JobContext, JobSource};
+pub(crate) use self::loaded_graph::{
+    FeatureRef, FetchedRows, GatherableFeature, GraphLoader, LoadedGraph, MissingRows,
+};
 use self::lock::{StateGuard, StateLock};
-use self::memory_budget::MemoryBudget;
-pub(crate) use self::piece::PieceLookup;
+pub(crate) use self::memory_budget::{MemoryBudget, MemoryReservation};
+pub(crate) use self::piece::{FinishedPiece, PieceLookup};
 use self::pool::Pool;
 use self::read::ReadResources;
+pub(crate) use self::settings::EngineSettings;
 pub(crate) use self::split::OpenFetch;
 use self::task::WorkerResources;
 pub(crate) use self::trace::Tracing;
@@ -85,6 +95,10 @@ pub(crate) struct Engine {
     /// Whether the last report to the coordinator said that memory is full.
     has_reported_full: AtomicBool,
     operator_meter: Mutex<OperatorMeter>,
+    /// The number of loads of jobs that have ended.
+    ended_loads: AtomicU64,
+    /// Provides the graphs that jobs sample. Set once, before the first job.
+    graphs: OnceLock<Arc<dyn GraphLoader>>,
     tasks: TaskTracker,
 }
 
@@ -98,11 +112,11 @@ pub(crate) struct CacheLocations {
 impl Engine {
     pub(crate) fn new(
         cores: u32,
-        memory_bytes: u64,
+        budget: MemoryBudget,
         caches: CacheLocations,
         tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
-        let budget = Arc::new(MemoryBudget::new(memory_bytes));
+        let budget = Arc::new(budget);
         let limits = budget.limits();
         let decoding = DecodeMemory::new(limits.decode_bytes());
         let resources = WorkerResources {
@@ -123,6 +137,8 @@ impl Engine {
             report_due: Notify::new(),
             has_reported_full: AtomicBool::new(false),
             operator_meter: Mutex::default(),
+            ended_loads: AtomicU64::new(0),
+            graphs: OnceLock::new(),
             tasks: TaskTracker::new(),
         }))
     }
@@ -131,6 +147,24 @@ impl Engine {
     /// effect.
     pub(crate) fn count_shared_memory(&self, shared: Arc<ShmBytes>) {
         self.resources.budget.add_source(MemoryAccount::SharedMemory, move || shared.current());
+    }
+
+    /// Counts the decoders of compressed shards against the memory budget, and limits them to the cores of the worker. Only the
+    /// first call has an effect.
+    pub(crate) fn count_decoders(&self, decoders: &Arc<Decoders>) {
+        decoders.set_limit(self.resources.budget.limits().paused_decoder_bytes());
+        decoders.set_cores(self.threads);
+        self.resources.reading.set_decoders(Arc::clone(decoders));
+    }
+
+    /// Sets the provider of graphs. Only the first call has an effect.
+    pub(crate) fn set_graphs(&self, graphs: Arc<dyn GraphLoader>) {
+        let _ = self.graphs.set(graphs);
+    }
+
+    /// The memory budget of the worker.
+    pub(crate) fn memory_budget(&self) -> &Arc<MemoryBudget> {
+        &self.resources.budget
     }
 
     fn lock(&self) -> StateGuard<'_> {
@@ -147,14 +181,50 @@ impl Engine {
         &self.resources.caches
     }
 
-    /// Jobs with leases that must be loaded, either for the first time or because the cache decision has changed.
+    /// Jobs of the plan that must be loaded, either for the first time or because the cache decision has changed.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         self.lock().unloaded()
+    }
+
+    /// The graphs that the worker holds, and how far the jobs of the plan that sample a graph are loaded.
+    pub(crate) fn graph_report(&self) -> GraphReport {
+        let held = self.graphs.get().map_or_else(Vec::new, |graphs| graphs.held());
+        GraphReport { held, jobs: self.lock().graph_loads() }
+    }
+
+    /// The number of loads of jobs that have ended.
+    pub(crate) fn ended_loads(&self) -> u64 {
+        self.ended_loads.load(Ordering::Relaxed)
+    }
+
+    /// Announces the end of a load. A job that samples a graph receives leases after the next report.
+    fn on_load_ended(&self) {
+        self.ended_loads.fetch_add(1, Ordering::Relaxed);
+        self.report_due.notify_waiters();
     }
 
     /// Returns a job, or `None` if it is not loaded.
     pub(crate) fn job(&self, id: JobId) -> Option<Arc<JobContext>> {
         self.lock().jobs.get(&id).cloned()
+    }
+
+    /// Returns a feature of a job if other workers may request its rows. Returns `None` if the job is not loaded.
+    pub(crate) fn gatherable_feature(
+        &self,
+        id: JobId,
+        content: GraphHash,
+    ) -> Option<Arc<dyn GatherableFeature>> {
+        self.job(id)?.compiled.graph.as_ref()?.graph.gatherable(content)
+    }
+
+    /// Records that all leases of a job make progress, although no group runs: the job is being loaded.
+    pub(crate) fn record_progress(&self, id: JobId) {
+        self.lock().leases.update_job(id, |split| split.progress.increment());
+    }
+
+    /// Removes the jobs that have no leases and sample graphs. If such a job receives leases again, it is loaded again.
+    pub(crate) fn remove_idle_graph_jobs(&self) {
+        self.lock().remove_idle_graph_jobs(false);
     }
 
     /// The cache decision that a job should follow. `None` if the job is unknown.
@@ -164,10 +234,12 @@ impl Engine {
 
     /// Makes the leases of a loaded job runnable.
     pub(crate) fn add_job(self: &Arc<Self>, job: JobContext) {
+        job.limit_expected_bytes(self.resources.budget.budget_bytes());
         let mut state = self.lock();
         state.add_job(job);
         self.resources.caches.set_active(state.cache_values());
         self.pump_locked(state);
+        self.on_load_ended();
     }
 
     /// Records that this worker cannot apply the planned cache decision. The job runs without the cache.
@@ -181,6 +253,8 @@ impl Engine {
         let mut state = self.lock();
         state.failed.insert(id, message.to_owned());
         state.leases.update_job(id, |split| split.fail(0, message.to_owned()));
+        drop(state);
+        self.on_load_ended();
     }
 
     /// The number of leases whose rows are all computed.

@@ -6,23 +6,29 @@
 mod cache;
 mod control;
 mod engine;
+mod feature_rows;
 mod fetch_limit;
+mod gather_server;
+mod graphs;
 pub mod metrics;
 mod operator_meter;
 mod process;
+pub mod sample;
 mod server;
 mod settings;
+mod shard_filter;
 mod stored_index;
 mod tasks;
 mod tickets;
 mod worker;
 
 pub use feedline_operators::kernel;
-pub use feedline_sources::{Credential, METRICS as STORE_METRICS, ObjectAccess};
+pub use feedline_sources::{COMPRESSION_METRICS, Credential, METRICS as STORE_METRICS, ObjectAccess};
+pub use graphs::PeerWorkers;
 pub use process::{BLOCKING_THREAD_PREFIX, ProcessClock};
 pub use settings::{
-    DEFAULT_MAX_FETCHES, FunctionSettings, RowCacheSettings, StoreCacheSettings, WorkerSettings,
-    cached_rows_pattern, store_segments_pattern, stored_index_patterns,
+    DEFAULT_MAX_FETCHES, FunctionSettings, GraphDiskSettings, RowCacheSettings, StoreCacheSettings,
+    WorkerSettings, cached_rows_pattern, store_segments_pattern, stored_index_patterns,
 };
 pub use worker::{RunningWorker, start};
 

@@ -108,7 +108,40 @@ pub const METRICS: &[MetricDescription] = &[
     )
     .with_label("tier", EVICTING_TIERS),
     metric_table::gauge("feedline_worker_cache_bytes", Unit::Bytes, "Bytes in row caches, by `tier`"),
+    metric_table::gauge("feedline_worker_loaded_graphs", Unit::Count, "Graphs whose topology is in memory"),
+    metric_table::counter(
+        "feedline_worker_graph_load_seconds_total",
+        Unit::Seconds,
+        "Time to load the topologies and features of graphs, including failed loads",
+    ),
+    metric_table::counter(
+        "feedline_worker_graph_rows_total",
+        Unit::Count,
+        "Rows of graph features in memory, or read from a disk or a store, by `tier`",
+    )
+    .with_label("tier", TIERS),
+    metric_table::counter(
+        "feedline_worker_gather_sent_bytes_total",
+        Unit::Bytes,
+        "Bytes of rows of partitioned features sent to other workers",
+    ),
+    metric_table::counter(
+        "feedline_worker_gather_received_bytes_total",
+        Unit::Bytes,
+        "Bytes of rows of partitioned features received from other workers",
+    ),
+    metric_table::counter(
+        "feedline_worker_gather_missed_rows_total",
+        Unit::Count,
+        "Rows of partitioned features read from the graph because their worker did not send them",
+    ),
     metric_table::counter("feedline_worker_tasks_total", Unit::Count, "Completed listing and indexing tasks"),
+    metric_table::counter(
+        "feedline_worker_group_commits_total",
+        Unit::Count,
+        "Commits of delivered offsets to consumer groups of Kafka, by `outcome`: `ok` or `failed`",
+    )
+    .with_label("outcome", &["ok", "failed"]),
     metric_table::counter("feedline_worker_function_calls_total", Unit::Count, "Python function calls"),
     metric_table::counter(
         "feedline_worker_function_deaths_total",
@@ -185,6 +218,32 @@ pub(crate) fn set_cache(memory_bytes: u64, disk_bytes: u64) {
     gauge!("feedline_worker_cache_bytes", "tier" => "disk").set(disk_bytes as f64);
 }
 
+pub(crate) fn set_loaded_graphs(graphs: usize) {
+    gauge!("feedline_worker_loaded_graphs").set(graphs as f64);
+}
+
+/// Adds the time of one load of a topology or feature. A counter with fractions is recorded as a gauge.
+pub(crate) fn count_graph_load(took: Duration) {
+    gauge!("feedline_worker_graph_load_seconds_total").increment(took.as_secs_f64());
+}
+
+/// Adds rows of features that batches needed.
+pub(crate) fn count_graph_rows(tier: &'static str, rows: u64) {
+    counter!("feedline_worker_graph_rows_total", "tier" => tier).increment(rows);
+}
+
+pub(crate) fn count_gather_sent(bytes: u64) {
+    counter!("feedline_worker_gather_sent_bytes_total").increment(bytes);
+}
+
+pub(crate) fn count_gather_received(bytes: u64) {
+    counter!("feedline_worker_gather_received_bytes_total").increment(bytes);
+}
+
+pub(crate) fn count_gather_missed(rows: u64) {
+    counter!("feedline_worker_gather_missed_rows_total").increment(rows);
+}
+
 pub(crate) fn count_sent(rows: u32, bytes: u64, skipped: usize) {
     counter!("feedline_worker_sent_rows_total").increment(u64::from(rows));
     counter!("feedline_worker_sent_bytes_total").increment(bytes);
@@ -205,6 +264,12 @@ pub(crate) fn count_refused_fetch() {
 
 pub(crate) fn count_coordinator_error() {
     counter!("feedline_worker_coordinator_errors_total").increment(1);
+}
+
+/// Counts a commit of delivered offsets to a consumer group.
+pub(crate) fn count_group_commit(is_ok: bool) {
+    let outcome = if is_ok { "ok" } else { "failed" };
+    counter!("feedline_worker_group_commits_total", "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn count_task() {

@@ -4,18 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
-use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
+use feedline_proto::services::{
+    FeatureRowsRequest, FetchOpen, FetchRequest, Frame, GatherRequest, PieceHeader, WorkerService,
+};
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::{Engine, OpenFetch, PieceLookup};
+use crate::engine::{Engine, FinishedPiece, JobContext, OpenFetch, PieceLookup};
+use crate::feature_rows::feature_frames;
 use crate::fetch_limit::{FetchLimit, FetchPermit};
+use crate::gather_server::GatherServer;
 use crate::metrics;
 use crate::tickets::Tickets;
 
@@ -29,6 +34,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Serves the pieces of the engine to consumers.
 pub(crate) struct BatchServer {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) gather: GatherServer,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) fetch_limit: FetchLimit,
     pub(crate) tasks: TaskTracker,
@@ -42,11 +48,15 @@ impl WorkerService for BatchServer {
         &self,
         mut requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
-        let Some(FetchRequest::Open(open)) = requests.next().await else {
-            return Err(ServiceError::new(
-                ServiceErrorKind::Invalid,
-                "invalid fetch: the first request must name a split",
-            ));
+        let open = match requests.next().await {
+            Some(FetchRequest::Open(open)) => open,
+            Some(FetchRequest::Features(request)) => return self.send_features(&request),
+            Some(FetchRequest::Credit { .. }) | None => {
+                return Err(ServiceError::new(
+                    ServiceErrorKind::Invalid,
+                    "invalid fetch: the first request must name a split or a feature",
+                ));
+            }
         };
         let ticket = self.tickets.check(&open)?;
         let permit = self.fetch_limit.acquire(ticket.as_ref())?;
@@ -59,6 +69,29 @@ impl WorkerService for BatchServer {
         let stop = self.stop.clone();
         self.tasks.spawn(async move { fetch.run(requests, stop).await });
         Ok(ReceiverStream::new(receiver).boxed())
+    }
+
+    async fn gather(&self, request: GatherRequest) -> Result<Bytes, ServiceError> {
+        self.gather.gather(request).await
+    }
+}
+
+impl BatchServer {
+    /// Sends rows of a feature. The stream ends when the worker stops.
+    fn send_features(
+        &self,
+        request: &FeatureRowsRequest,
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
+        let ticket = self.tickets.check_of_job(request.job, &request.ticket)?;
+        let permit = self.fetch_limit.acquire(ticket.as_ref())?;
+        let frames = feature_frames(&self.engine, request)?;
+        metrics::count_fetch();
+        let frames = stream::iter(frames).map(move |frame| {
+            // The fetch counts against the limit until the stream is dropped.
+            let _permit = &permit;
+            Ok(frame)
+        });
+        Ok(frames.take_until(self.stop.clone().cancelled_owned()).boxed())
     }
 }
 
@@ -128,14 +161,16 @@ impl Fetch {
                     }
                     from = piece.header.end;
                     let bytes = piece.data.len() as u64;
-                    self.send(Frame::Piece(piece.header.clone())).await?;
+                    let smaller = self.without_cached_rows(&job, &piece).await;
+                    let (header, data) =
+                        smaller.unwrap_or_else(|| (piece.header.clone(), piece.data.clone()));
+                    self.send(Frame::Piece(header)).await?;
                     // The header contains the size of the piece, so that the consumer can grant enough credit.
                     while self.credit < bytes {
                         self.require_credit(&mut requests).await?;
                     }
                     self.credit -= bytes;
-                    metrics::count_sent(piece.header.rows, bytes, piece.header.skipped.len());
-                    let data = piece.data.clone();
+                    metrics::count_sent(piece.header.rows, data.len() as u64, piece.header.skipped.len());
                     drop(piece);
                     if !data.is_empty() {
                         self.send(Frame::Chunk { offset: 0, data }).await?;
@@ -178,6 +213,21 @@ impl Fetch {
         }
     }
 
+    /// Copies a piece without the rows that the consumer has. Returns `None` if the consumer needs the whole piece.
+    async fn without_cached_rows(
+        &self,
+        job: &Arc<JobContext>,
+        piece: &Arc<FinishedPiece>,
+    ) -> Option<(PieceHeader, Bytes)> {
+        if self.open.cached_features.is_empty() || piece.features.is_none() {
+            return None;
+        }
+        let cached = self.open.cached_features.clone();
+        let (job, piece) = (Arc::clone(job), Arc::clone(piece));
+        let copy = move || piece.features.as_ref()?.without_rows(&job, &piece.header, &cached);
+        tokio::task::spawn_blocking(copy).await.ok().flatten()
+    }
+
     /// Waits for credit. Returns `None` if the consumer sends no more credit.
     async fn require_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
         matches!(self.wait_for_credit(requests).await, CreditWait::Received).then_some(())
@@ -194,7 +244,7 @@ impl Fetch {
                 self.credit = self.credit.saturating_add(bytes);
                 CreditWait::Received
             }
-            Some(FetchRequest::Open(_)) => CreditWait::Disconnected,
+            Some(FetchRequest::Open(_) | FetchRequest::Features(_)) => CreditWait::Disconnected,
             None => CreditWait::Ended,
         }
     }

@@ -26,8 +26,12 @@ pub struct WorkerSettings {
     pub nic_bytes_per_s: u64,
     /// Number of threads that run operators.
     pub cores: u32,
-    /// Memory budget in bytes for batches, encoded rows, decoded images between operators, and block caches.
+    /// Memory budget in bytes for batches, encoded rows, decoded images between operators, block caches, and graphs.
     pub memory_bytes: u64,
+    /// The part of the memory budget that the topologies and features of graphs may use, in bytes.
+    pub graph_memory_bytes: u64,
+    /// The directory for topologies, and for blocks of features in stores, that do not fit in this memory. `None` rejects such graphs.
+    pub graph_disk: Option<GraphDiskSettings>,
     /// Credentials of object stores, and the objects that pipelines may read.
     pub access: ObjectAccess,
     /// Directory in which the worker stores dataset indexes, so that it does not fetch them again after a restart.
@@ -61,6 +65,15 @@ pub struct RowCacheSettings {
     pub allows_planned_caches: bool,
 }
 
+/// The directory for graphs that do not fit in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphDiskSettings {
+    /// The directory, which is created if it does not exist. Workers can share it, because each worker uses its own subdirectory.
+    pub folder: PathBuf,
+    /// Maximum size in bytes of the blocks of features of this worker.
+    pub limit_bytes: u64,
+}
+
 /// A row cache in an object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreCacheSettings {
@@ -75,7 +88,7 @@ pub fn stored_index_patterns(cache_dir: &Path) -> [PathBuf; 2] {
     ["*.manifest", "*.part-*"].map(|name| cache_dir.join(name))
 }
 
-/// Pattern of the cached rows in the directory of a [`RowCacheSettings`], which pipelines must not read.
+/// Pattern of the files in the directory of a [`RowCacheSettings`] or [`GraphDiskSettings`], which pipelines must not read.
 pub fn cached_rows_pattern(folder: &Path) -> PathBuf {
     folder.join("part-*")
 }

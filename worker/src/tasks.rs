@@ -3,18 +3,28 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use feedline_data::ids::TaskId;
 use feedline_data::messages::{Task, TaskOutput, TaskResult};
+use feedline_data::pipeline::Source;
+use feedline_data::tenants::TenantReads;
 use feedline_sources::{Dataset, SourceError, Stores};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::metrics;
+use crate::shard_filter;
 
 /// Maximum number of shards that one task indexes concurrently.
 const MAX_CONCURRENT_SHARDS: usize = 4;
+
+/// Maximum number of datasets of tasks.
+const MAX_DATASETS: usize = 4;
+/// Time after which a dataset that no task has used is dropped. Unbounded jobs list their topics several times per second.
+const UNUSED_DATASET_TIME: Duration = Duration::from_secs(60);
 
 /// Runs the indexing tasks of the plan. Retains the result of a task while the plan contains the task.
 pub(crate) struct IndexTasks {
@@ -22,13 +32,42 @@ pub(crate) struct IndexTasks {
     tracker: TaskTracker,
     /// The tasks of the plan, with the results of finished tasks.
     state: Mutex<BTreeMap<TaskId, Option<Result<TaskOutput, String>>>>,
+    /// The datasets of the last tasks, which cache indexes of directories and hold connections to Kafka brokers.
+    datasets: Mutex<Vec<TaskDataset>>,
     /// Notified when a task has finished.
     pub(crate) finished: Notify,
 }
 
+/// The dataset of a source, with the permissions of a tenant.
+struct TaskDataset {
+    source: Source,
+    reads: TenantReads,
+    dataset: Arc<Dataset>,
+    used_at: Instant,
+}
+
 impl IndexTasks {
     pub(crate) fn new(stores: Arc<Stores>, tracker: TaskTracker) -> Arc<Self> {
-        Arc::new(Self { stores, tracker, state: Mutex::default(), finished: Notify::new() })
+        let (state, datasets) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { stores, tracker, state, datasets, finished: Notify::new() })
+    }
+
+    /// Returns the dataset of a task, which other tasks of the same source share.
+    fn dataset(&self, task: &Task) -> Result<Arc<Dataset>, SourceError> {
+        let mut datasets = self.datasets.lock().expect("no thread panics while it holds the datasets");
+        let used_at = Instant::now();
+        let mut all = datasets.iter_mut();
+        if let Some(found) = all.find(|found| found.source == task.source && found.reads == task.reads) {
+            found.used_at = used_at;
+            return Ok(Arc::clone(&found.dataset));
+        }
+        let (source, reads) = (task.source.clone(), task.reads.clone());
+        let dataset = Arc::new(Dataset::of_tenant(source.clone(), Arc::clone(&self.stores), &reads)?);
+        if datasets.len() >= MAX_DATASETS {
+            datasets.remove(0);
+        }
+        datasets.push(TaskDataset { source, reads, dataset: Arc::clone(&dataset), used_at });
+        Ok(dataset)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, Option<Result<TaskOutput, String>>>> {
@@ -37,6 +76,10 @@ impl IndexTasks {
 
     /// Starts new tasks of the plan, and drops the results of tasks that the plan no longer contains.
     pub(crate) fn set_tasks(self: &Arc<Self>, tasks: Vec<Task>) {
+        self.datasets
+            .lock()
+            .expect("no thread panics while it holds the datasets")
+            .retain(|dataset| dataset.used_at.elapsed() < UNUSED_DATASET_TIME);
         let mut state = self.lock();
         state.retain(|id, _| tasks.iter().any(|task| task.id == *id));
         for task in tasks {
@@ -69,11 +112,60 @@ impl IndexTasks {
     }
 
     async fn execute(&self, task: Task) -> Result<TaskOutput, SourceError> {
-        let dataset = Dataset::of_tenant(task.source, Arc::clone(&self.stores), &task.reads)?;
-        let Some(shards) = task.shards else { return Ok(TaskOutput::Listed(dataset.list().await?)) };
+        let dataset = self.dataset(&task)?;
+        if task.lists_growth {
+            return match dataset.list_growth().await {
+                Ok(listed) => Ok(TaskOutput::Listed(listed)),
+                Err(error) if error.is_retryable() => Ok(TaskOutput::Unavailable(error.to_string())),
+                Err(error) => Err(error),
+            };
+        }
+        let Some(shards) = task.shards else {
+            let mut listed = shard_filter::exclude(dataset.list().await?, &task.source)?;
+            listed.extend(dataset.list_graph().await?);
+            return Ok(TaskOutput::Listed(listed));
+        };
         let dataset = &dataset;
         let reads = shards.into_iter().map(|shard| async move { dataset.index_shard(&shard).await });
         let indexes = futures::stream::iter(reads).buffered(MAX_CONCURRENT_SHARDS);
         Ok(TaskOutput::Indexed(indexes.try_collect().await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_data::pipeline::Format;
+
+    use super::*;
+
+    fn task(id: u64, url: &str) -> Task {
+        let source = Source::new(Format::Mds, url);
+        Task {
+            id: TaskId(id),
+            source,
+            reads: TenantReads::default(),
+            shards: Some(Vec::new()),
+            lists_growth: false,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_of_a_source_share_a_dataset_until_it_is_unused() {
+        let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new());
+        let dataset = |id, url: &str| tasks.dataset(&task(id, url)).expect("a valid source");
+        let first = dataset(1, "/a");
+        assert!(Arc::ptr_eq(&first, &dataset(2, "/a")));
+        assert!(!Arc::ptr_eq(&first, &dataset(3, "/b")));
+        for other in 0..MAX_DATASETS as u64 {
+            dataset(4 + other, &format!("/{other}"));
+        }
+        assert_eq!(tasks.datasets.lock().expect("no thread panicked").len(), MAX_DATASETS);
+        let last = dataset(8, "/a");
+        tokio::time::advance(UNUSED_DATASET_TIME / 2).await;
+        tasks.set_tasks(Vec::new());
+        assert!(Arc::ptr_eq(&last, &dataset(9, "/a")));
+        tokio::time::advance(UNUSED_DATASET_TIME).await;
+        tasks.set_tasks(Vec::new());
+        assert!(!Arc::ptr_eq(&last, &dataset(10, "/a")));
     }
 }

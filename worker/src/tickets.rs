@@ -1,4 +1,4 @@
-//! Checks fetch tickets.
+//! Checks the tickets of consumers and of other workers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use feedline_access::now_s;
 use feedline_access::ticket::{Ticket, TicketKey};
 use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
-use feedline_proto::services::FetchOpen;
+use feedline_proto::services::{FetchOpen, GatherRequest};
 
 /// Maximum number of consumers whose newest session is stored. At least the `MAX_SESSIONS / 2` most recent consumers
 /// are stored.
@@ -70,24 +70,16 @@ impl Tickets {
     /// # Errors
     /// Returns an error if the fetch has no valid ticket for its job, or if the consumer has a newer session.
     pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, ServiceError> {
-        let state = self.lock();
-        let (key, is_key_missing) = (state.key.clone(), state.is_key_missing);
-        drop(state);
-        let key = match key {
-            Some(key) => key,
-            None if !self.is_required => return Ok(None),
-            // The coordinator cannot issue tickets, so a retry cannot succeed.
-            None if is_key_missing => return Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
-            None => {
-                return Err(ServiceError::new(
-                    ServiceErrorKind::Unavailable,
-                    "this worker has not received a ticket key from its coordinator yet; retry later",
-                ));
-            }
-        };
-        let ticket = key
-            .check(Some(&open.ticket), open.job, now_s())
-            .map_err(|reason| ServiceError::new(ServiceErrorKind::Denied, reason))?;
+        self.check_of_job(open.job, &open.ticket)
+    }
+
+    /// Checks a ticket for a job, as [`Self::check`] does.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::check`].
+    pub(crate) fn check_of_job(&self, job: JobId, ticket: &str) -> Result<Option<Ticket>, ServiceError> {
+        let Some(key) = self.key()? else { return Ok(None) };
+        let ticket = key.check(Some(ticket), job, now_s()).map_err(denied)?;
         if self.lock().sessions.is_newest((ticket.job, ticket.consumer), ticket.session) {
             return Ok(Some(ticket));
         }
@@ -97,6 +89,34 @@ impl Tickets {
         );
         Err(ServiceError::new(ServiceErrorKind::Superseded, message))
     }
+
+    /// Checks the ticket of a worker that requests rows of the features of a job.
+    ///
+    /// # Errors
+    /// Returns an error if the request has no valid ticket for the job.
+    pub(crate) fn check_gather(&self, request: &GatherRequest) -> Result<(), ServiceError> {
+        let Some(key) = self.key()? else { return Ok(()) };
+        key.check_gather(&request.ticket, request.job, now_s()).map(drop).map_err(denied)
+    }
+
+    /// Returns the key that verifies tickets. Returns `None` if no tickets are required.
+    fn key(&self) -> Result<Option<TicketKey>, ServiceError> {
+        let state = self.lock();
+        match &state.key {
+            Some(key) => Ok(Some(key.clone())),
+            None if !self.is_required => Ok(None),
+            // The coordinator cannot issue tickets, so a retry cannot succeed.
+            None if state.is_key_missing => Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
+            None => Err(ServiceError::new(
+                ServiceErrorKind::Unavailable,
+                "this worker has not received a ticket key from its coordinator yet; retry later",
+            )),
+        }
+    }
+}
+
+fn denied(reason: String) -> ServiceError {
+    ServiceError::new(ServiceErrorKind::Denied, reason)
 }
 
 /// A job, and the number of one of its consumers.
@@ -133,7 +153,14 @@ mod tests {
 
     fn open(job: u64, ticket: &str) -> FetchOpen {
         let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
-        FetchOpen { job: JobId(job), split, start_offset: 0, credit_bytes: 1, ticket: ticket.to_owned() }
+        FetchOpen {
+            job: JobId(job),
+            split,
+            start_offset: 0,
+            credit_bytes: 1,
+            ticket: ticket.to_owned(),
+            cached_features: Vec::new(),
+        }
     }
 
     fn refusal(tickets: &Tickets, open: &FetchOpen) -> ServiceErrorKind {

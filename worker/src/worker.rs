@@ -1,21 +1,25 @@
 //! Starts, drains and stops a worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use feedline_common::metric_table::start_counters;
-use feedline_data::ids::WorkerId;
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::memory::MemoryAccount;
 use feedline_proto::local::ShmBytes;
 use feedline_proto::services::{CoordinatorService, WorkerService};
-use feedline_sources::Stores;
+use feedline_sources::{ReadMemory, Stores};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::WorkerSettings;
-use crate::control::ControlLoop;
-use crate::engine::{CacheLocations, Engine, Tracing};
+use crate::control::{ControlLoop, OffsetCommitter};
+use crate::engine::{CacheLocations, Engine, MemoryBudget, Tracing};
 use crate::fetch_limit::FetchLimit;
+use crate::gather_server::{GatherServer, GatherSource};
+use crate::graphs::{GraphHost, GraphLimits, JobPartitions, PeerWorkers, WorkerGraphs};
 use crate::process::ProcessClock;
 use crate::server::BatchServer;
 use crate::tasks::IndexTasks;
@@ -25,6 +29,7 @@ use crate::tickets::Tickets;
 pub struct RunningWorker {
     service: Arc<dyn WorkerService>,
     engine: Arc<Engine>,
+    partitions: Arc<JobPartitions>,
     tracker: TaskTracker,
     draining: Arc<AtomicBool>,
     stop: CancellationToken,
@@ -41,14 +46,25 @@ pub fn start(
     clock: Arc<ProcessClock>,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
-    for table in [crate::metrics::METRICS, feedline_sources::METRICS] {
+    for table in [crate::metrics::METRICS, feedline_sources::METRICS, feedline_sources::COMPRESSION_METRICS] {
         start_counters(table);
     }
     let tracing = Tracing { is_on: settings.trace, clock };
-    let stores = Stores::with_access(settings.access.clone());
+    let budget = MemoryBudget::new(settings.memory_bytes);
+    let used_bytes = Arc::clone(budget.counter(MemoryAccount::Blocks));
+    let memory = ReadMemory { limits: budget.limits(), used_bytes };
+    let stores = Stores::with_memory(settings.access.clone(), memory);
     let store_cache = settings.store_cache.clone().map(|settings| (settings, Arc::clone(&stores)));
     let caches = CacheLocations { disk: settings.row_cache.clone(), store: store_cache };
-    let engine = Engine::new(settings.cores, settings.memory_bytes, caches, tracing)?;
+    let engine = Engine::new(settings.cores, budget, caches, tracing)?;
+    engine.count_decoders(stores.decoders());
+    let (budget, host) = (Arc::clone(engine.memory_budget()), EngineHost(Arc::downgrade(&engine)));
+    let disk = settings.graph_disk.clone();
+    let limits = GraphLimits { disk, ..GraphLimits::new(settings.graph_memory_bytes) };
+    let graphs = WorkerGraphs::new(budget, limits, host);
+    let partitions = JobPartitions::new(worker);
+    graphs.set_partitions(Arc::clone(&partitions));
+    engine.set_graphs(graphs.clone());
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
@@ -59,31 +75,68 @@ pub fn start(
         settings,
         coordinator,
         index_tasks: IndexTasks::new(Arc::clone(&stores), tracker.clone()),
+        group_commits: OffsetCommitter::default(),
         stores,
         engine: Arc::clone(&engine),
         tickets: Arc::clone(&tickets),
+        partitions: Arc::clone(&partitions),
         tracker: tracker.clone(),
         draining: Arc::clone(&draining),
         loading: Mutex::default(),
+        plan_applied: Notify::new(),
         stop: stop.clone(),
     };
     tracker.spawn(Arc::new(control).run());
     let (start_groups, stopped) = (Arc::clone(&engine).start_groups_on_release(), stop.clone());
     tracker.spawn(async move { stopped.run_until_cancelled(start_groups).await });
+    let (evict, stopped) = (graphs.evict_on_demand(), stop.clone());
+    tracker.spawn(async move { stopped.run_until_cancelled(evict).await });
+    let source = Arc::clone(&engine) as Arc<dyn GatherSource>;
+    let budget = Arc::clone(engine.memory_budget());
     let service = Arc::new(BatchServer {
         engine: Arc::clone(&engine),
+        gather: GatherServer::new(source, Arc::clone(&tickets), budget),
         tickets,
         fetch_limit,
         tasks: tracker.clone(),
         stop: stop.clone(),
     });
-    Ok(RunningWorker { service, engine, tracker, draining, stop })
+    Ok(RunningWorker { service, engine, partitions, tracker, draining, stop })
+}
+
+/// The engine, for its graphs.
+struct EngineHost(Weak<Engine>);
+
+impl GraphHost for EngineHost {
+    fn remove_idle_jobs(&self) {
+        if let Some(engine) = self.0.upgrade() {
+            engine.remove_idle_graph_jobs();
+        }
+    }
+
+    fn on_loading(&self, job: JobId) {
+        if let Some(engine) = self.0.upgrade() {
+            engine.record_progress(job);
+        }
+    }
+
+    fn on_evicted(&self) {
+        if let Some(engine) = self.0.upgrade() {
+            engine.on_memory_released();
+        }
+    }
 }
 
 impl RunningWorker {
     /// The service that consumers fetch from.
     pub fn service(&self) -> Arc<dyn WorkerService> {
         Arc::clone(&self.service)
+    }
+
+    /// Sets how the worker finds other workers, from which it requests rows of partitioned features. Without other workers, it reads
+    /// all rows from the graph. Only the first call has an effect.
+    pub fn set_peers(&self, peers: Arc<dyn PeerWorkers>) {
+        self.partitions.set_directory(peers);
     }
 
     /// Counts the memory shared with consumers on this host against the worker's memory budget.

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 class Batch(dict[str, Any]):
-    """A ``dict`` of the columns of one batch. The values are arrays or tensors whose first axis is rows.
+    """A ``dict`` of the columns of one batch. The values are arrays or tensors whose first axis is rows. A sampled graph is a ``dict`` of its
+    arrays, and its rows are its seeds.
 
     The attributes :attr:`rows`, :attr:`epoch`, :attr:`slot` and :attr:`skipped` describe the origin of the rows. A copy that a library
     creates, for example on another device, has only the columns.

@@ -25,9 +25,13 @@ class JobConfig:
     is_elastic: bool = False
     name: str | None = None
     buffer_bytes: int | None = None
+    feature_cache: int | str | None = None
+    """Size of the cache of features, as a number of bytes or text with a unit."""
     weight: float = 1.0
     patience_seconds: float | None = None
     """Time without a coordinator after which the job fails. ``None`` selects the default time and does not retry the first connection."""
+    accepts_reuploaded: bool = False
+    """Whether the job resumes from a state if shards were written again, and the parts of them that indexing reads are equal."""
     service: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that runs the job."""
     checked: dict[str, Any] = field(init=False)
@@ -40,10 +44,11 @@ class JobConfig:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs. The default for a relaxed job is 1, because a relaxed job detects the end of an epoch only at the next batch."""
+        """Number of epochs. The default for a relaxed job is 1, because a relaxed job detects the end of an epoch only at the next batch. The default for
+        an unbounded job is 1, because its source defines its epochs."""
         if self.epochs_argument is not None:
             return self.epochs_argument
-        return 1 if self.is_relaxed else _UNLIMITED_EPOCHS
+        return 1 if self.is_relaxed or self.checked["source"].get("until") == "none" else _UNLIMITED_EPOCHS
 
     @property
     def slots(self) -> int:

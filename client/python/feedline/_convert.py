@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -54,7 +55,7 @@ class Arrow(Converter):
     """Converts to Arrow record batches."""
 
     def __init__(self) -> None:
-        self._record_batch = _import("pyarrow", "arrow").record_batch
+        self._record_batch = import_package("pyarrow", "arrow").record_batch
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         return self._record_batch(native), 0.0
@@ -64,7 +65,7 @@ class Torch(Converter):
     """Converts to dicts of PyTorch tensors. Text, bytes and lists become lists."""
 
     def __init__(self, device: Any, copy: bool) -> None:
-        self._torch = torch = _import("torch", "torch")
+        self._torch = torch = import_package("torch", "torch")
         try:
             self._device = torch.device("cpu" if device is None else device)
         except (RuntimeError, TypeError):
@@ -85,8 +86,11 @@ class Torch(Converter):
                 self.gpu = torch.cuda.current_device() if self._device.index is None else self._device.index
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
+        return self.start_arrays(native.numpy())
+
+    def start_arrays(self, arrays: dict[str, Any]) -> tuple[Any, float]:
+        """Starts the conversion of arrays."""
         started = time.perf_counter()
-        arrays = native.numpy()
         if self._cuda is not None:
             return self._cuda.start(arrays), time.perf_counter() - started
         columns = {name: self._tensor(name, array) for name, array in arrays.items()}
@@ -114,10 +118,10 @@ class _CudaCopies:
         self._torch = torch
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        # Running copies, oldest first: the event at the end of the copy, the tensors in receive buffers, and the tensors in staging buffers.
+        # Running copies, oldest first: the event at the end of the copy, the tensors in receive buffers, and the staging buffers.
         self._running: deque[tuple[Any, list[Any], list[Any]]] = deque()
-        # Idle staging buffers, by type and shape.
-        self._idle: dict[_BufferKey, list[Any]] = {}
+        # Idle staging buffers, by size in bytes.
+        self._idle: dict[int, list[Any]] = {}
 
     def start(self, arrays: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Starts copies. Returns the tensors, and the event after which they are complete."""
@@ -134,8 +138,9 @@ class _CudaCopies:
             if source.is_pinned():
                 received.append(source)
             else:
-                source = self._stage(source)
-                staged.append(source)
+                buffer = self._staging_buffer(source.nbytes)
+                staged.append(buffer)
+                source = buffer[: source.nbytes].view(source.dtype).view(source.shape).copy_(source)
             with self._torch.cuda.stream(self._stream):
                 columns[name] = source.to(self._device, non_blocking=True)
         event = self._torch.cuda.Event()
@@ -160,38 +165,34 @@ class _CudaCopies:
             self._release_completed()
         self._idle.clear()
 
-    def _stage(self, tensor: Any) -> Any:
-        """Copies a tensor to pinned memory."""
-        idle = self._idle.get(_buffer_key(tensor))
-        pinned = idle.pop() if idle else self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        return pinned.copy_(tensor)
+    def _staging_buffer(self, size: int) -> Any:
+        """Returns pinned memory with at least ``size`` bytes. Sizes are rounded up, so that batches of similar sizes reuse the memory."""
+        step = max(1 << max(size.bit_length() - 3, 0), _MIN_STAGING_BYTES)
+        rounded = -(-size // step) * step
+        idle = self._idle.get(rounded)
+        return idle.pop() if idle else self._torch.empty(rounded, dtype=self._torch.uint8, pin_memory=True)
 
     def _release_completed(self) -> None:
         """Releases the buffers of completed copies."""
         while self._running and self._running[0][0].query():
             _, _, staged = self._running.popleft()
             for pinned in staged:
-                self._idle.setdefault(_buffer_key(pinned), []).append(pinned)
-        if len(self._idle) > _MAX_IDLE_SHAPES:
+                self._idle.setdefault(pinned.nbytes, []).append(pinned)
+        if sum(size * len(idle) for size, idle in self._idle.items()) > _MAX_IDLE_BYTES:
             self._idle.clear()
 
 
-_BufferKey = tuple[Any, tuple[int, ...]]
-
-
-def _buffer_key(tensor: Any) -> _BufferKey:
-    return tensor.dtype, tuple(tensor.shape)
-
-
-_MAX_IDLE_SHAPES = 64
-"""Maximum number of shapes with idle staging buffers. It limits the pinned memory of jobs whose batches have many shapes."""
+_MIN_STAGING_BYTES = 512
+"""Minimum size of a staging buffer."""
+_MAX_IDLE_BYTES = 1 << 30
+"""Maximum size of all idle staging buffers. It limits the pinned memory of jobs whose batches have many sizes."""
 
 
 class Jax(Converter):
     """Converts to dicts of JAX arrays. Text and bytes become NumPy arrays of objects."""
 
     def __init__(self, sharding: Any) -> None:
-        self._jax = _import("jax", "jax")
+        self._jax = import_package("jax", "jax")
         self._sharding = sharding
         _register_batch(self._jax)
 
@@ -213,7 +214,7 @@ class TensorFlow(Converter):
     """Converts to dicts of TensorFlow tensors. Text and bytes become string tensors, lists become ragged tensors."""
 
     def __init__(self) -> None:
-        self._tf = _import("tensorflow", "tensorflow")
+        self._tf = import_package("tensorflow", "tensorflow")
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         started = time.perf_counter()
@@ -251,9 +252,10 @@ class _WritableView:
         self._array = array
 
 
-def _import(name: str, extra: str) -> Any:
+def import_package(name: str, extra: str) -> Any:
+    """Imports an optional package. ``extra`` is the extra of this package that installs it."""
     try:
-        return __import__(name)
+        return importlib.import_module(name)
     except ImportError as error:
         raise WrongUse(f"{name} cannot be imported ({error}); pip install 'feedline[{extra}]'") from None
 

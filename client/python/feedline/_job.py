@@ -15,6 +15,7 @@ from feedline import _native, _state
 from feedline._arguments import to_float, to_int, to_list, to_optional_int
 from feedline._config import JobConfig
 from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
+from feedline._graph_batch import Pyg
 from feedline._native import WrongUse
 from feedline._pipeline import Pipeline
 from feedline._position import PositionTracker
@@ -80,6 +81,17 @@ class Job:
         """Delivers batches as dicts of TensorFlow tensors. :func:`feedline.tensorflow.dataset` creates a ``tf.data.Dataset`` from a job."""
         return self._with_converter(TensorFlow())
 
+    def pyg(self, device: Any = None, *, copy: bool = True) -> Self:
+        """Delivers sampled graphs as ``Data``, or as ``HeteroData`` if the graph has several node types or relations, of PyG.
+
+        The attributes are those of PyG's loaders, but labels such as ``y`` contain only the values of the seeds.
+
+        Args:
+            device: device of the tensors, as in :meth:`torch`. A graph is copied to a GPU at once, while the previous graph is in use.
+            copy: on the CPU, whether tensors own their memory, as in :meth:`torch`.
+        """
+        return self._with_converter(Pyg(device, copy))
+
     def _with_converter(self, converter: Converter) -> Self:
         self._reader.set_converter(converter)
         return self
@@ -132,7 +144,7 @@ class Job:
         last_epoch = None if is_whole_job else epoch
         counter = self._position.step_counter
         if counter is not None:
-            counter.begin_loop(last_epoch)
+            counter.begin_loop(last_epoch if self._position.has_end else None)
             if self._reader.converter.is_prefetching and self._session.consumer is not None:
                 self._session.consumer.set_prefetching()
         self._progress.begin(epoch, self._position.steps_left(epoch))
@@ -147,7 +159,7 @@ class Job:
             if loop != self._loops:
                 raise WrongUse("another loop over this job has started and receives its batches; use one loop at a time")
         self._report_epoch(epoch)
-        if counter is not None:
+        if counter is not None and self._position.has_end:
             counter.end_loop(last_epoch)
 
     def _read(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:

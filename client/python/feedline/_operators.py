@@ -278,6 +278,57 @@ class Operators:
         """
         return self._operator("pack", parallelism, columns=to_names(columns), length=length, size=size, longer=longer, value=value, window=window)
 
+    def sample_neighbors(
+        self,
+        size: int,
+        fanouts: Sequence[int] | Mapping[str, Sequence[int]],
+        features: Sequence[str] | Mapping[str, str] | None = None,
+        edge_features: Sequence[str] | None = None,
+        layout: Literal["subgraph", "blocks"] | None = None,
+        subgraph: Literal["sampled", "bidirectional"] | None = None,
+        remainder: Literal["emit", "drop", "carry"] | None = None,
+        graph: str | os.PathLike[str] | None = None,
+        seed_type: str | None = None,
+        replace: bool | None = None,
+        disjoint: bool | None = None,
+        weighted: bool | None = None,
+        time: Mapping[str, Any] | None = None,
+        resample: Literal["batch", "epoch", "never"] | None = None,
+        exclude_seed_edges: Literal["none", "seeds", "both"] | None = None,
+        negatives: Mapping[str, Any] | None = None,
+        edge_ids: bool | None = None,
+        placement: Literal["replicate", "partition"] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Samples the neighbors of batches of seeds in a graph; the last operator, instead of `batch`. PyG's `NeighborLoader`.
+
+        Args:
+            size: The number of seeds in a batch.
+            fanouts: The number of neighbors that are sampled for each node: one number per hop, or a mapping from relations, such as
+                `author__writes__paper`, to such lists. -1 samples all neighbors. Relations that are not in the mapping are not sampled.
+            features: The features of the nodes in a batch: a list of names, or a mapping from names to types. `TYPE.NAME` selects the
+                feature of one node type.
+            edge_features: The features of the edges in a batch. `RELATION.NAME` selects the feature of one relation.
+            layout: The nodes that each hop expands: the nodes that the previous hop added, as in PyG, or all nodes, as in DGL.
+            subgraph: Which edges between the nodes of a batch it contains: the sampled edges, or also their reverse, without duplicates.
+            remainder: What happens to the seeds of an epoch that do not fill a batch.
+            graph: Path or URL of the folder of the graph. By default the folder of the source.
+            seed_type: The node type of the seeds, or the relation of the links. By default that of the seed set, or the only one of the
+                graph.
+            replace: Whether a neighbor may be sampled several times for a node.
+            disjoint: Whether each seed has its own tree, which shares no nodes with other trees.
+            weighted: Whether the probability of a neighbor is proportional to the weight of its edge.
+            time: Samples only edges that are not later than the seed.
+            resample: When the neighbors of a node are drawn again.
+            exclude_seed_edges: Which edges between the nodes of a link are left out of the sample.
+            negatives: The pairs of nodes that are drawn for each link, which a model is trained to distinguish from links.
+            edge_ids: Whether a batch contains the position of each edge in the user's edge list.
+            placement: Where the features of nodes are in memory: all of them on each worker of the job, or a part of them on each worker.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
+        """
+        return self._operator("sample_neighbors", parallelism, size=size, fanouts=fanouts, features=features, edge_features=to_names(edge_features), layout=layout, subgraph=subgraph, remainder=remainder, graph=graph, seed_type=seed_type, replace=replace, disjoint=disjoint, weighted=weighted, time=time, resample=resample, exclude_seed_edges=exclude_seed_edges, negatives=negatives, edge_ids=edge_ids, placement=placement)
+
     def repeat(self, count: int, *, parallelism: int | None = None) -> Self:
         """Makes several passes over the rows in each epoch, each pass in its own order; tf.data's `repeat(count)`.
 

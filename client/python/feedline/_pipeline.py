@@ -124,7 +124,7 @@ class Pipeline(Operators):
         """Sets the size of the ``batch`` operator. Adds the operator if the pipeline has none."""
         operators = self._spec.get("operators", [])
         last = next(iter(operators[-1])) if operators else ""
-        if last in ("bucket_by_length", "pack"):
+        if last in ("bucket_by_length", "pack", "sample_neighbors"):
             raise WrongUse(f"batch_size= applies to pipelines that end with batch, but this pipeline ends with {last}; set the sizes of {last}")
         if last != "batch":
             return self.batch(size)
@@ -166,18 +166,45 @@ def read(
     order: Literal["deterministic", "relaxed"] = "deterministic",
     on_error: Literal["fail", "skip", "replace"] = "fail",
     credentials: str | None = None,
+    partitions: Literal["hive"] | None = None,
+    config: str | None = None,
+    split: str | None = None,
+    seeds: str | None = None,
+    topics: str | Sequence[str] | None = None,
+    start: str | Mapping[str, Any] | None = None,
+    until: str | Mapping[str, Any] | None = None,
+    isolation: Literal["read_committed", "read_uncommitted"] | None = None,
+    payload: str | Mapping[str, Any] | None = None,
+    on_tombstone: Literal["skip", "null"] | None = None,
+    on_gap: Literal["fail", "skip"] | None = None,
+    commit_group: str | None = None,
+    epoch: Mapping[str, Any] | None = None,
 ) -> Pipeline:
     """Creates a pipeline that reads one source.
 
     Args:
-        url: one or several paths, globs, prefixes that end with ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
-        format: format of the files, such as ``tfrecord`` or ``parquet``. docs/pipelines.md lists all formats.
+        url: one or several paths, globs, prefixes that end with ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``hf://``, ``http(s)://``).
+        format: format of the files, such as ``tfrecord``, ``parquet``, ``imagefolder`` or ``huggingface``. docs/pipelines.md lists all formats.
         features: maps column names of the pipeline to names in the data. By default, all columns have their names in the data.
         name: name of the pipeline in messages, metrics and lists of jobs.
         seed: seed of the row order and of all random operators.
         order: ``deterministic`` or ``relaxed``. See :meth:`Pipeline.order`.
         on_error: handling of failed rows, which is ``fail``, ``skip`` or ``replace``. See :meth:`Pipeline.on_error`.
         credentials: name of the credentials with which workers read the data.
+        partitions: ``hive`` adds columns from directories such as ``year=2024``.
+        config: configuration of a Hugging Face dataset. By default, its default configuration.
+        split: split of a Hugging Face dataset. By default, its only split.
+        seeds: seed set of a graph, with ``format="graph"``. By default, its only seed set.
+        topics: names or patterns of Kafka topics. This and the following arguments need ``format="kafka"``; see docs/kafka.md.
+        start: first offset of each partition: ``earliest``, ``latest``, ``{"time": ...}`` or ``{"offsets": {"topic/0": ...}}``.
+        until: end of the offsets of each partition: ``latest``, ``{"time": ...}`` or ``{"offsets": {"topic/0": ...}}``. With ``"none"``, the job
+            is unbounded: it follows the topics.
+        isolation: whether records of open and aborted transactions are read.
+        payload: encoding of the payloads, such as ``json``, or a mapping with ``format`` and its settings.
+        on_tombstone: handling of records without payload.
+        on_gap: handling of records that were deleted or lost.
+        commit_group: consumer group that receives the offsets of delivered records, for tools that show the lag.
+        epoch: with ``until="none"``, when an epoch ends: ``{"every": "5m"}`` or ``{"rows": 100_000}``.
     """
     urls = to_json_value(url, "source.url")
     if isinstance(urls, list) and not all(isinstance(item, str) for item in urls):
@@ -185,8 +212,22 @@ def read(
     source: dict[str, Any] = {"url": urls[0] if isinstance(urls, list) and len(urls) == 1 else urls, "format": format}
     if features:
         source["features"] = features
-    if credentials is not None:
-        source["credentials"] = credentials
+    optional = {"credentials": credentials, "partitions": partitions, "config": config, "split": split, "seeds": seeds}
+    for key, value in optional.items():
+        if value is not None:
+            source[key] = value
+    kafka = {
+        "topics": topics,
+        "start": start,
+        "until": until,
+        "isolation": isolation,
+        "payload": payload,
+        "on_tombstone": on_tombstone,
+        "on_gap": on_gap,
+        "commit_group": commit_group,
+        "epoch": epoch,
+    }
+    source |= {key: to_json_value(value, f"source.{key}") for key, value in kafka.items() if value is not None}
     spec = {"name": name, "source": source, "seed": seed, "order": order, "on_error": on_error, "operators": []}
     return Pipeline(spec)
 

@@ -71,6 +71,8 @@ class _Snapshot:
     batches: int
     positions: list[_state.Position]
     step: Step | None
+    growth: _native.RecordedGrowth | None
+    """The recorded segments of an unbounded job."""
     job: _native.Job | None
     """The job through which other ranks report their positions. ``None`` if it is not shared."""
 
@@ -98,6 +100,9 @@ class PositionTracker:
         self.step_counter: StepCounter | None = None
         """Counts steps. ``None`` if other ranks do not report their positions by step."""
         self._shared_job: _native.Job | None = None
+        # Recorded partitions and segments of an unbounded job: at its start, and after the last batch.
+        self._start_growth: dict[str, Any] | None = None
+        self._growth: _native.RecordedGrowth | None = None
         self._recent: deque[_Snapshot] = deque(maxlen=_RECENT_BATCHES)
         # Epoch and row of each slot at the start of the job. None if the job started at the beginning.
         self._start: list[tuple[int, int]] | None = None
@@ -143,9 +148,11 @@ class PositionTracker:
         """Sets the layout and the identity of the job when the dataset is indexed."""
         self.layout = {key: value for key, value in layout.items() if key != "mix"}
         self.steps_per_epoch = _native.steps_per_epoch(json.dumps(self.layout))
+        self._start_growth, self._growth = position.get("growth"), None
         self.identity = {
             "pipeline": position["pipeline"],
             "dataset": position["dataset"],
+            **{key: position[key] for key in ("content", "ranges") if position.get(key)},
             "parts": self._parts,
             "data": _state.data_summary(dataset),
         }
@@ -171,6 +178,7 @@ class PositionTracker:
         """Records that the loop receives a batch."""
         self.batches += 1
         self.positions = native.positions or None
+        self._growth = native.growth
         if self.step_counter is not None:
             self.step_counter.add_batch()
         self._record()
@@ -181,7 +189,7 @@ class PositionTracker:
 
     def _snapshot(self, positions: list[_state.Position]) -> _Snapshot:
         step = None if self.step_counter is None else self.step_counter.step
-        return _Snapshot(self.batches, positions, step, self._shared_job)
+        return _Snapshot(self.batches, positions, step, self._growth, self._shared_job)
 
     def _batches_before(self, state: Mapping[str, Any], position: Mapping[str, Any]) -> int:
         """Returns the number of batches that this rank has received before a state."""
@@ -192,6 +200,11 @@ class PositionTracker:
         return sum(_state.steps_before(state["layout"], steps, (slot, stream["epoch"], stream["row"])) for slot, stream in own)
 
     # Epochs.
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the job is bounded. The epochs of an unbounded job are known only from its batches."""
+        return not self.layout.get("unbounded", False)
 
     def next_epoch(self) -> int:
         """Returns the epoch of the next batch."""
@@ -251,7 +264,15 @@ class PositionTracker:
             missing=missing,
             mix=mix_from(min((position[1] for position in positions), default=0)),
             start=self._start,
+            growth=self._growth_of(snapshot, positions),
         )
+
+    def _growth_of(self, snapshot: _Snapshot, positions: Sequence[_state.Position]) -> dict[str, Any] | None:
+        """Returns the recorded partitions and segments that a state at these positions contains."""
+        if self._start_growth is None or snapshot.growth is None:
+            return self._start_growth
+        first_round = min((row // self.layout["split_rows"] for _, _, row in positions), default=0)
+        return {**self._start_growth, **json.loads(snapshot.growth.json(first_round))}
 
     def _group_positions(self, snapshot: _Snapshot) -> tuple[Sequence[_state.Position], list[int]]:
         """Returns the positions of all slots at the step of a snapshot, and the ranks whose positions are unknown."""

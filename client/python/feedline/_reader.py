@@ -44,7 +44,9 @@ class BatchReader:
         self._pending.clear()
 
     def next_epoch(self) -> int:
-        """Returns the epoch of the next batch."""
+        """Returns the epoch of the next batch. Waits for the batch if the job has no end."""
+        if not self._position.has_end and not self._pending:
+            self.wait_for_batch()
         return self._pending[0][0].epoch if self._pending else self._position.next_epoch()
 
     def read(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:

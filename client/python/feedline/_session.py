@@ -75,7 +75,9 @@ class Session:
             audit=False,
             elastic=config.is_elastic,
             weight=config.weight,
+            accept_reuploaded=config.accepts_reuploaded,
             buffer_bytes=config.buffer_bytes,
+            feature_cache=None if config.feature_cache is None else str(config.feature_cache),
             patience_ms=None if config.patience_seconds is None else round(config.patience_seconds * 1000),
             gpu=gpu,
         )
@@ -125,9 +127,14 @@ class Session:
         if failed is not None:
             saved = (state or {}).get("data")
             before = f"; the data had {saved['rows']} rows in {saved['shards']} shards" if saved else ""
-            raise JobFailed(f"{failed}{before}" if "saved with a different dataset" in failed else failed)
+            # Without the index of the saved dataset, the service knows only its content id.
+            is_unnamed = "saved with a different dataset" in failed or "not available to name the shards" in failed
+            raise JobFailed(f"{failed}{before}" if is_unnamed else failed)
         if status["position"] is None or status["layout"] is None:
             return
+        changes = status["dataset"].get("changes")
+        if changes:
+            _log.info("%s", _native.describe_changes(json.dumps(changes), status["dataset"]["shards"]))
         self._mix = status["layout"].get("mix", [])
         self._position.set_dataset(status["position"], status["layout"], status["dataset"])
 

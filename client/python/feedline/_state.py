@@ -62,6 +62,7 @@ def build_state(
     missing: Sequence[int] = (),
     mix: Sequence[dict[str, Any]] = (),
     start: Sequence[tuple[int, int]] | None = None,
+    growth: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Builds the state of a deterministic job from the positions of one rank, or of all ranks.
 
@@ -70,10 +71,13 @@ def build_state(
         missing: ranks whose positions are unknown, if positions depend on the rows.
         mix: changes of the mix weights.
         start: epoch and row of each slot at the start of the job. ``None`` if the job started at the beginning.
+        growth: recorded partitions and segments of an unbounded job.
     """
     state = {"version": VERSION, "order": "deterministic", **identity, "layout": layout, "ranks": ranks}
     if mix:
         state["mix"] = list(mix)
+    if growth is not None:
+        state["growth"] = dict(growth)
     steps = _native.steps_per_epoch(json.dumps(layout))
     has_steps = steps is not None or layout.get("coordinated")
     if has_steps and start is not None and not _are_ranks_equal(start, ranks):
@@ -173,7 +177,7 @@ def start_position(state: dict[str, Any]) -> dict[str, Any]:
     layout, fingerprints = state["layout"], (state["pipeline"], state["dataset"])
     if "step" in state:
         position = _native.position_at_step(json.dumps(layout), fingerprints, state["ranks"], state["epoch"], state["step"], state["ahead"])
-        return {**json.loads(position), "mix": state.get("mix", [])}
+        return {**json.loads(position), **_content(state), "mix": state.get("mix", [])}
     if "row" in state:
         ranks, ahead = state["ranks"], state["ahead"]
         streams = [state["row_ahead"] if slot // ranks < ahead else state["row"] for slot in range(layout["streams"])]
@@ -214,11 +218,19 @@ def _service_position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]
         "version": 1,
         "pipeline": state["pipeline"],
         "dataset": state["dataset"],
+        **_content(state),
         "order": "deterministic",
         "virtual_consumers": len(streams),
         "streams": [{"epoch": epoch, "row": row} for epoch, row in streams],
         "mix": state.get("mix", []),
+        **({"growth": state["growth"]} if "growth" in state else {}),
+        **({"split_rows": state["layout"]["split_rows"]} if state["layout"].get("indivisible") else {}),
     }
+
+
+def _content(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content id of the data, and the offsets of topics. States of earlier releases have none."""
+    return {key: state[key] for key in ("content", "ranges") if key in state}
 
 
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -238,7 +250,7 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
         raise WrongUse("merge_states requires at least one state; pass the states of all ranks")
     first = given[0]
     for state in given[1:]:
-        for key in ("pipeline", "dataset", "layout", "ranks"):
+        for key in ("pipeline", "dataset", "content", "layout", "ranks"):
             if state.get(key) != first.get(key):
                 raise WrongUse(f"the states differ in {key!r}, so they belong to different jobs; pass the states of one checkpoint")
     if all("slots" not in state for state in given):
@@ -250,8 +262,24 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
             if slots.setdefault(slot, tuple(position)) != tuple(position):
                 raise WrongUse(f"the states have different positions of slot {slot}; pass states of the same step")
     merged = {key: value for key, value in first.items() if key not in ("slots", "places", "missing")}
+    if "growth" in first:
+        merged["growth"] = _merge_growth([state["growth"] for state in given])
     start_position({"slots": slots, **merged})
     return {**merged, "places": pack_positions((int(slot), position[0], position[1]) for slot, position in slots.items())}
+
+
+def _merge_growth(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merges the recorded segments of all ranks. Ranks that save their states later know more segments, and have forgotten earlier ones."""
+    newest = max(parts, key=lambda part: part["rounds"])
+    by_round = {segment["round"]: segment for part in parts for segment in part["segments"]}
+    segments: list[Any] = []
+    end = newest["rounds"]
+    for first in sorted(by_round, reverse=True):
+        segment = by_round[first]
+        if first + segment["rounds"] == end:
+            segments.insert(0, segment)
+            end = first
+    return {**newest, "segments": segments}
 
 
 def validate_state(state: Any) -> dict[str, Any]:

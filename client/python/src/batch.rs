@@ -5,15 +5,31 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch, StructArray};
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use feedline_client::{Batch as ClientBatch, BatchInfo};
+use feedline_data::growth::Growth;
+use feedline_proto::batch::GRAPH_KEY;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::column::{to_dense, to_numpy};
+use crate::column::{to_dense, to_list_values, to_numpy, to_slab};
 use crate::errors::FeedlineError;
 use crate::origins::SharedOrigins;
 
 /// The next undelivered row of a slot: `(slot, epoch, row)`.
 pub(crate) type SlotPositionTuple = (u32, u32, u64);
+
+/// The recorded segments of an unbounded job.
+#[pyclass(frozen, module = "feedline._native")]
+pub(crate) struct RecordedGrowth(Arc<Growth>);
+
+#[pymethods]
+impl RecordedGrowth {
+    /// Returns the part that a position needs whose first row is in this round, as JSON.
+    fn json(&self, first_round: u64) -> PyResult<String> {
+        let mut growth = (*self.0).clone();
+        growth.trim(first_round);
+        serde_json::to_string(&growth).map_err(|error| FeedlineError::new_err(error.to_string()))
+    }
+}
 
 /// One batch: its columns and their origin.
 #[pyclass(frozen, module = "feedline._native")]
@@ -40,16 +56,34 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// Returns a dict of NumPy arrays. The arrays are views of the receive buffer if possible.
+    /// Returns a dict of NumPy arrays. The arrays are views of the receive buffer if possible. The columns of a sampled graph are its
+    /// arrays, without the row that contains them.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
         let schema = self.records.schema_ref();
+        let is_graph = self.graph().is_some();
         for (field, column) in schema.fields().iter().zip(self.records.columns()) {
-            let is_dense = self.dense_columns.contains(field.name());
-            let array = if is_dense { to_dense(py, field, column)? } else { to_numpy(py, field, column)? };
+            let array = if is_graph {
+                to_list_values(py, field, column)?
+            } else if self.dense_columns.contains(field.name()) {
+                to_dense(py, field, column)?
+            } else {
+                to_numpy(py, field, column)?
+            };
             columns.set_item(field.name(), array)?;
         }
         Ok(columns)
+    }
+
+    /// Returns the memory of all columns as one array of bytes. `None` if it is not contiguous.
+    fn slab<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        to_slab(py, self.records.columns())
+    }
+
+    /// The layout, the node types and the relations of a sampled graph, as JSON. `None` for other batches.
+    #[getter]
+    fn graph(&self) -> Option<&str> {
+        self.records.schema_ref().metadata().get(GRAPH_KEY).map(String::as_str)
     }
 
     /// Implements Arrow's PyCapsule interface, so that Arrow libraries can import the batch without a copy.
@@ -70,8 +104,9 @@ impl Batch {
         ))
     }
 
+    /// Number of rows. Of an indivisible batch, the number of rows that it was formed from.
     fn __len__(&self) -> usize {
-        self.records.num_rows()
+        self.info.rows as usize
     }
 
     /// Epoch of the first row, from 0.
@@ -84,6 +119,12 @@ impl Batch {
     #[getter]
     fn slot(&self) -> u32 {
         self.info.stream
+    }
+
+    /// The recorded segments of an unbounded job after this batch; `None` if the job has an end.
+    #[getter]
+    fn growth(&self) -> Option<RecordedGrowth> {
+        self.info.growth.clone().map(RecordedGrowth)
     }
 
     /// The position of the consumer after this batch, which is the next undelivered row of each slot, as `(slot, epoch, row)`.

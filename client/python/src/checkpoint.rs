@@ -2,6 +2,7 @@
 
 use feedline_data::checkpoint::{Fingerprints, JobStep, Position};
 use feedline_data::layout::Layout;
+use feedline_data::manifest::ContentId;
 use pyo3::prelude::*;
 
 use crate::errors::WrongUse;
@@ -33,8 +34,10 @@ pub(crate) fn position_at_step(
     slots_ahead: u32,
 ) -> PyResult<String> {
     let (pipeline, dataset) = fingerprints;
+    // The caller adds the content id of the state.
+    let content = ContentId::default();
     let at = JobStep { ranks, epoch, step, streams_ahead: slots_ahead };
-    let position = Position::at_step(&parse_layout(layout)?, Fingerprints { pipeline, dataset }, at);
+    let position = Position::at_step(&parse_layout(layout)?, Fingerprints { pipeline, dataset, content }, at);
     serde_json::to_string(&position).map_err(|error| WrongUse::new_err(error.to_string()))
 }
 

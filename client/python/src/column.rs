@@ -1,7 +1,7 @@
 //! Converts columns to NumPy arrays. The arrays are views of the receive buffer if NumPy supports the memory layout of the elements.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray};
-use arrow::buffer::Buffer;
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray};
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::{DataType, Field};
 use feedline_proto::batch::BOOL_TENSOR_KEY;
 use pyo3::prelude::*;
@@ -16,7 +16,9 @@ const SHAPE_KEY: &str = "ARROW:extension:metadata";
 /// The memory of a column, which implements NumPy's array interface. It is released when no array references it.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct ColumnBuffer {
-    buffer: Buffer,
+    /// Keeps the allocation that contains the elements.
+    _owner: Buffer,
+    address: usize,
     typestr: &'static str,
     shape: Vec<usize>,
 }
@@ -28,7 +30,7 @@ impl ColumnBuffer {
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
-        interface.set_item("data", (self.buffer.as_ptr() as usize, true))?;
+        interface.set_item("data", (self.address, true))?;
         interface.set_item("typestr", self.typestr)?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
         Ok(interface)
@@ -105,6 +107,50 @@ pub(crate) fn to_dense<'py>(
     }
 }
 
+/// Converts a column of a sampled graph, which has one list or none, to an array of the values of the list.
+pub(crate) fn to_list_values<'py>(
+    py: Python<'py>,
+    field: &Field,
+    column: &ArrayRef,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (DataType::List(item), Some(lists)) = (column.data_type(), column.as_list_opt::<i32>()) else {
+        return to_numpy(py, field, column);
+    };
+    let offsets = lists.offsets();
+    let (first, end) = (offsets[0] as usize, offsets[lists.len()] as usize);
+    let item = item.as_ref().clone().with_name(field.name());
+    to_numpy(py, &item, &lists.values().slice(first, end - first))
+}
+
+/// Returns the memory from the first to the last buffer of a batch as an array of bytes. `None` if the buffers are in several
+/// allocations, so that no single copy moves them.
+pub(crate) fn to_slab<'py>(py: Python<'py>, columns: &[ArrayRef]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut buffers = Vec::new();
+    for column in columns {
+        add_buffers(&column.to_data(), &mut buffers);
+    }
+    let Some(first) = buffers.first() else { return Ok(None) };
+    if buffers.iter().any(|buffer| buffer.data_ptr() != first.data_ptr()) {
+        return Ok(None);
+    }
+    let starts = buffers.iter().map(|buffer| buffer.as_ptr() as usize);
+    let ends = buffers.iter().map(|buffer| buffer.as_ptr() as usize + buffer.len());
+    let (Some(start), Some(end)) = (starts.min(), ends.max()) else { return Ok(None) };
+    let memory =
+        ColumnBuffer { _owner: first.clone(), address: start, typestr: "|u1", shape: vec![end - start] };
+    as_array(py, memory).map(Some)
+}
+
+/// Adds the buffers of an array and its children that are not empty.
+fn add_buffers(data: &ArrayData, buffers: &mut Vec<Buffer>) {
+    let validity = data.nulls().map(NullBuffer::buffer);
+    let own = data.buffers().iter().chain(validity);
+    buffers.extend(own.filter(|buffer| !buffer.is_empty()).cloned());
+    for child in data.child_data() {
+        add_buffers(child, buffers);
+    }
+}
+
 fn unsupported(name: &str, data_type: &DataType) -> PyErr {
     FeedlineError::new_err(format!(
         "column `{name}` has type {data_type}, which NumPy does not support; use job.arrow()"
@@ -147,8 +193,12 @@ fn view<'py>(
     typestr: &'static str,
     shape: Vec<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let memory = Bound::new(py, ColumnBuffer { buffer, typestr, shape })?;
-    NumpyFunctions::get(py)?.asarray.bind(py).call1((memory,))
+    let address = buffer.as_ptr() as usize;
+    as_array(py, ColumnBuffer { _owner: buffer, address, typestr, shape })
+}
+
+fn as_array(py: Python<'_>, memory: ColumnBuffer) -> PyResult<Bound<'_, PyAny>> {
+    NumpyFunctions::get(py)?.asarray.bind(py).call1((Bound::new(py, memory)?,))
 }
 
 fn scalars<'py>(

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::batch::SlotPositionTuple;
 use crate::consumer::Consumer;
-use crate::errors::{FeedlineError, from_client};
+use crate::errors::{FeedlineError, WrongUse, from_client};
 use crate::origins::SharedOrigins;
 use crate::runtime;
 
@@ -106,6 +106,11 @@ impl Job {
         runtime::check_process(self.process)?;
         if self.origins.lock().is_some() {
             return Ok(());
+        }
+        if self.pipeline.source.is_unbounded() {
+            return Err(WrongUse::new_err(
+                "the origins of the rows of a job with `until: none` cannot be computed; read the columns `partition` and `offset`",
+            ));
         }
         let (job, coordinator) = (self.job.id(), Arc::clone(&self.coordinator));
         let loaded = runtime::wait(py, async move {

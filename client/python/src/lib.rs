@@ -6,6 +6,7 @@ mod checkpoint;
 mod column;
 mod consumer;
 mod errors;
+mod graph_build;
 mod job;
 mod origins;
 mod runtime;
@@ -17,7 +18,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::batch::Batch;
+    use crate::batch::{Batch, RecordedGrowth};
     #[pymodule_export]
     use crate::checkpoint::{position_at_step, steps_per_epoch};
     #[pymodule_export]
@@ -25,9 +26,11 @@ mod _native {
     #[pymodule_export]
     use crate::consumer::Consumer;
     #[pymodule_export]
+    use crate::graph_build::build_graph;
+    #[pymodule_export]
     use crate::job::Job;
     #[pymodule_export]
-    use crate::service::{Service, check_pipeline, operators, to_yaml};
+    use crate::service::{Service, check_pipeline, describe_changes, operators, to_yaml};
 
     use super::*;
 

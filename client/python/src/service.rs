@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_client::{ClientSettings, Job as ClientJob, WorkerDirectory};
 use feedline_data::checkpoint::Position;
+use feedline_data::manifest::ShardChanges;
 use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::OPERATOR_NAMES;
 use feedline_node::{JobService, ServiceSettings};
@@ -54,7 +55,7 @@ impl Service {
     }
 
     /// Opens a job, or joins the job with the same name and settings.
-    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, buffer_bytes, patience_ms, gpu))]
+    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, accept_reuploaded, buffer_bytes, feature_cache, patience_ms, gpu))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of one private call")]
     fn open_job(
         &self,
@@ -69,7 +70,9 @@ impl Service {
         audit: bool,
         elastic: bool,
         weight: f64,
+        accept_reuploaded: bool,
         buffer_bytes: Option<u64>,
+        feature_cache: Option<&str>,
         patience_ms: Option<u64>,
         gpu: Option<u32>,
     ) -> PyResult<Job> {
@@ -88,13 +91,17 @@ impl Service {
             audit,
             elastic,
             weight,
+            accept_reuploaded,
             ..JobSpec::new(pipeline.clone())
         };
+        let feature_cache = feature_cache.map(|text| JobService::size("feature_cache", text)).transpose();
+        let feature_cache = feature_cache.map_err(|failure| from_failure(&failure))?;
         let defaults = ClientSettings::default();
         let settings = ClientSettings {
             buffer_bytes: buffer_bytes.unwrap_or(defaults.buffer_bytes),
             patience_ms: patience_ms.unwrap_or(defaults.patience_ms),
             gpu,
+            feature_cache_bytes: feature_cache.unwrap_or(defaults.feature_cache_bytes),
             ..defaults
         };
         let opened = ClientJob::open(Arc::clone(&coordinator), workers, spec, settings);
@@ -130,6 +137,14 @@ impl Service {
             None => Ok(()),
         }
     }
+}
+
+/// Describes the shards that were indexed again, as a sentence.
+#[pyfunction]
+pub(crate) fn describe_changes(changes: &str, shards: u64) -> PyResult<String> {
+    let changes: ShardChanges =
+        serde_json::from_str(changes).map_err(|error| WrongUse::new_err(error.to_string()))?;
+    Ok(changes.describe(shards))
 }
 
 /// Validates a pipeline in YAML. Returns the pipeline as JSON with all defaults. Error messages contain `file`.

@@ -24,6 +24,16 @@ def binary() -> Path:
     return Path(os.environ.get("FEEDLINE_BINARY", _ROOT / "target/debug/feedline"))
 
 
+def shared_data() -> Path:
+    """Returns the directory with real data. Skips the test if it is missing, and fails it in continuous integration."""
+    folder = Path(os.environ.get("FEEDLINE_SHARED_DATA", _ROOT / "../shared/data")).resolve()
+    if not folder.exists() and os.environ.get("CI"):
+        pytest.fail(f"no data in {folder} (set FEEDLINE_SHARED_DATA)")
+    if not folder.exists():
+        pytest.skip(f"no data in {folder} (set FEEDLINE_SHARED_DATA)")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("feedline")

@@ -171,11 +171,12 @@ class _Gpu:
             Event=lambda: _Event(self.events),
         )
         self.from_numpy = torch.from_numpy
+        self.uint8 = torch.uint8
 
-    def empty(self, shape: Any, dtype: Any, pin_memory: bool) -> Any:
+    def empty(self, size: int, dtype: Any, pin_memory: bool) -> Any:
         assert pin_memory
         self.pinned += 1
-        return self._torch.empty(shape, dtype=dtype)
+        return self._torch.empty(size, dtype=dtype)
 
 
 class _Memory:

@@ -37,6 +37,16 @@ def test_every_operator_has_a_method_and_every_parameter_a_keyword(tmp_path: Pat
     assert built.with_batch_size(8).check()["operators"][-1] == {"batch": {"size": 8, "remainder": "drop"}}
 
 
+def test_settings_of_a_source_are_keywords() -> None:
+    birds = feedline.read("hf://datasets/org/birds", "huggingface", config="small", split="train", credentials="hub").batch(4)
+    source = {"url": "hf://datasets/org/birds", "format": "huggingface", "credentials": "hub", "config": "small", "split": "train"}
+    assert birds.check()["source"] == source
+    events = feedline.read("s3://bucket/events/", "parquet", partitions="hive").filter("year = 2024").batch(4)
+    assert events.check()["source"]["partitions"] == "hive"
+    with pytest.raises(feedline.WrongUse, match="the format parquet has no split; remove `split`"):
+        feedline.read("a/", "parquet", split="train").batch(4).check()
+
+
 def test_methods_return_new_pipelines() -> None:
     start = feedline.read(url="x", format="text")
     one, other = start.batch(2), start.batch(3)

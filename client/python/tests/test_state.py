@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -315,3 +316,77 @@ def test_a_state_of_the_earlier_release_is_loaded_and_one_of_another_version_is_
         assert texts(job) == [["line 4 a", "line 3 e", "line 4 c", "line 4 e"], ["line 1 d", "line 1 c", "line 1 e", "line 1 b"]]
         with pytest.raises(feedline.WrongUse, match="the state has version 99, but this release reads version 1"):
             job.load_state_dict(earlier | {"version": 99})
+
+
+def _touch(path: Path) -> None:
+    """Sets another modification time, as an upload of the same bytes does."""
+    later = path.stat().st_mtime + 5
+    os.utime(path, (later, later))
+
+
+def test_a_state_is_loaded_after_an_upload_of_the_same_bytes_and_rejected_after_other_changes(tmp_path: Path, local: dict[str, Any]) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for shard in "abc":
+        (data / f"{shard}.txt").write_text("".join(f"{shard} {row}\n" for row in range(20)))
+    pipeline = feedline.read(url=data / "*.txt", format="text").batch(4)
+
+    def texts(job: feedline.Job) -> list[list[str]]:
+        return [[str(text) for text in batch["text"]] for batch in job]
+
+    with pipeline.open(epochs=1, **local) as job:
+        next(iter(job))
+        state = json.loads(json.dumps(job.state_dict()))
+    assert len(state["content"]) == 64
+    with pipeline.open(epochs=1, state=state, **local) as job:
+        rest = texts(job)
+    _touch(data / "b.txt")
+    with pipeline.open(epochs=1, state=state, **local) as job:
+        assert texts(job) == rest
+    (data / "b.txt").write_text("".join(f"B {row}\n" for row in range(20)))
+    with pipeline.open(epochs=1, state=state, **local) as job, pytest.raises(feedline.JobFailed, match=r"1 shard was rewritten \(.*b\.txt\)"):
+        texts(job)
+
+
+def test_shards_that_are_not_read_to_index_them_must_be_accepted_after_an_upload(tmp_path: Path, local: dict[str, Any]) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in "abcdefgh":
+        (data / name).write_bytes(name.encode() * 10)
+    pipeline = feedline.read(url=f"{data}/", format="files").batch(2)
+
+    def rows(job: feedline.Job) -> list[bytes]:
+        return [bytes(value) for batch in job for value in batch["bytes"]]
+
+    with pipeline.open(epochs=1, **local) as job:
+        next(iter(job))
+        state = job.state_dict()
+        rest = rows(job)
+    _touch(data / "c")
+    with pipeline.open(epochs=1, state=state, **local) as job, pytest.raises(feedline.JobFailed, match="accept_reuploaded=True"):
+        rows(job)
+    with pipeline.open(epochs=1, state=state, accept_reuploaded=True, **local) as job:
+        assert rows(job) == rest
+
+
+def test_the_segments_of_a_job_without_an_end_merge() -> None:
+    """Ranks that save their states later know more segments, and have forgotten earlier ones."""
+    segments = [{"round": first, "rounds": 2, "row": 10 * first, "epoch": 0, "ranges": [[0, 5 * first, 5 * first + 10, 9]]} for first in (2, 4, 6, 8)]
+    layout = {
+        "dataset_rows": 1 << 40, "passes": 1, "epochs": 1, "streams": 2, "batch_rows": 4, "remainder": "carry", "changes_rows": True,
+        "split_rows": 8, "group_rows": 4, "coordinated": False, "unbounded": True,
+    }  # fmt: skip
+
+    def state(slot: int, known: list[dict[str, Any]]) -> dict[str, Any]:
+        growth = {"partitions": [{"url": "kafka://a:1/t/0"}], "segments": known, "rounds": known[-1]["round"] + 2, "columns": {"fields": []}}
+        positions = [(slot, 0, 24 + slot)]
+        return _state.build_state(
+            identity={"pipeline": "p", "dataset": "d"}, layout=layout, ranks=2, positions=positions, batches=6, missing=[1 - slot], growth=growth
+        )
+
+    merged = feedline.merge_states([state(0, segments[:3]), state(1, segments[1:])])
+    assert [segment["round"] for segment in merged["growth"]["segments"]] == [2, 4, 6, 8]
+    assert merged["growth"]["rounds"] == 10
+    position = _state.start_position(merged)
+    assert position["growth"] == merged["growth"]
+    assert [stream["row"] for stream in position["streams"]] == [24, 25]

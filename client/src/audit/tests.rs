@@ -18,10 +18,15 @@ fn manifest(rows: u64) -> Manifest {
     let block = |rows: u32| Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() };
     let mut blocks = vec![block(7); rows as usize / 7];
     blocks.extend((!rows.is_multiple_of(7)).then(|| block((rows % 7) as u32)));
-    let shard = Shard {
-        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned(), part: 0 },
-        index: ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() },
-    };
+    let shard = Shard::new(
+        ShardRef {
+            url: "file:///d/0".to_owned(),
+            size_bytes: 10,
+            version: "1".to_owned(),
+            ..ShardRef::default()
+        },
+        ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new(), ..ShardIndex::default() },
+    );
     Manifest { schema, shards: vec![shard] }
 }
 
@@ -34,11 +39,15 @@ fn position(streams: &[(u32, u64)], open: &[OpenRange]) -> Position {
         version: POSITION_VERSION,
         pipeline: String::new(),
         dataset: String::new(),
+        content: Default::default(),
         order: OrderMode::Deterministic,
         virtual_consumers: streams.len() as u32,
         streams: streams.iter().map(|&(epoch, row)| StreamPosition { epoch, row }).collect(),
         open_ranges: open.to_vec(),
         mix: Vec::new(),
+        growth: None,
+        ranges: None,
+        split_rows: None,
     }
 }
 

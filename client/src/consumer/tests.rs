@@ -4,6 +4,7 @@ mod bounds;
 mod chaos;
 mod faults;
 mod history;
+mod indivisible;
 mod slots;
 mod upgrade;
 

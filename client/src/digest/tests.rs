@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Int64Array, LargeBinaryArray, ListArray,
-    StringArray, StructArray, UInt8Array,
+    StringArray, StructArray, UInt8Array, UInt32Array,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Float32Type, Int32Type};
 
@@ -132,4 +133,41 @@ fn values_under_nulls_do_not_count() {
     };
     assert_eq!(stream_of(&field(vec![1.0, 2.0, 3.0])), stream_of(&field(vec![1.0, 9.0, 3.0])));
     assert_ne!(stream_of(&field(vec![1.0, 2.0, 3.0])), stream_of(&field(vec![1.0, 2.0, 4.0])));
+}
+
+/// A sampled graph as one row of lists: node ids, and a feature with two numbers per node.
+fn graph(ids: &[u32], values: &[u8], nodes_of_first: usize) -> RecordBatch {
+    let item = |data_type| Arc::new(Field::new("item", data_type, false));
+    let offsets = OffsetBuffer::from_lengths([nodes_of_first, ids.len() - nodes_of_first]);
+    let ids = ListArray::new(
+        item(DataType::UInt32),
+        offsets.clone(),
+        Arc::new(UInt32Array::from(ids.to_vec())),
+        None,
+    );
+    let rows =
+        FixedSizeListArray::new(item(DataType::UInt8), 2, Arc::new(UInt8Array::from(values.to_vec())), None);
+    let features = ListArray::new(item(rows.data_type().clone()), offsets, Arc::new(rows), None);
+    let columns: [(&str, ArrayRef); 2] = [("n_id", Arc::new(ids)), ("x", Arc::new(features))];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+#[test]
+fn every_value_of_a_sampled_graph_changes_the_digest() {
+    let (ids, values) = ([7, 3, 9], [1, 2, 3, 4, 5, 6]);
+    let whole = graph(&ids, &values, 3).slice(0, 1);
+    assert_eq!(stream_of(&graph(&[1, 7, 3, 9], &[0, 0, 1, 2, 3, 4, 5, 6], 1).slice(1, 1)), stream_of(&whole));
+    let mut seen = std::collections::BTreeSet::from([stream_of(&whole)]);
+    for index in 0..3 {
+        let mut other = ids;
+        other[index] += 1;
+        assert!(seen.insert(stream_of(&graph(&other, &values, 3).slice(0, 1))));
+    }
+    for index in 0..6 {
+        let mut other = values;
+        other[index] += 10;
+        assert!(seen.insert(stream_of(&graph(&ids, &other, 3).slice(0, 1))));
+    }
+    assert!(seen.insert(stream_of(&graph(&ids[..2], &values[..4], 2).slice(0, 1))));
+    assert_ne!(content_of([&whole]), content_of([&graph(&ids, &values, 2).slice(0, 1)]));
 }

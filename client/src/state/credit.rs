@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::ConsumerState;
 use super::fetch_table::{Attempt, SplitFetch};
 use super::split_queue::QueuedSplit;
+use crate::settings::ClientSettings;
 
 const WINDOW_MIN_BYTES: u64 = 64 << 10;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
@@ -24,6 +25,20 @@ impl ConsumerState {
         match self.largest_piece {
             Some(piece) if piece > 0 => (share / piece).max(1) * piece,
             _ => share.max(WINDOW_MIN_BYTES.min(budget)),
+        }
+    }
+
+    /// Logs once that the buffer holds fewer indivisible batches than workers can send at a time. Pieces of divisible batches are
+    /// small.
+    pub(super) fn warn_of_small_buffer(&mut self, batch_bytes: u64) {
+        let is_indivisible = self.layout.as_ref().is_some_and(|layout| layout.indivisible);
+        if !is_indivisible || self.has_warned_small_buffer {
+            return;
+        }
+        let fetches = self.streams.len().max(1) as u64 * u64::from(self.splits_ahead);
+        if let Some(message) = small_buffer_message(&self.settings, batch_bytes, fetches) {
+            self.has_warned_small_buffer = true;
+            tracing::warn!("{message}");
         }
     }
 
@@ -141,6 +156,21 @@ impl ConsumerState {
     }
 }
 
+/// Describes a buffer that holds fewer batches of this size than the number of concurrent fetches. Returns `None` for a larger buffer.
+fn small_buffer_message(settings: &ClientSettings, batch_bytes: u64, fetches: u64) -> Option<String> {
+    let (wanted, credit) = (batch_bytes.saturating_mul(fetches), settings.credit_bytes());
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    (wanted > credit).then(|| {
+        format!(
+            "the buffer has room for {} of the {fetches} batches of {} MiB that workers can send at a time: if the consumer waits for \
+             batches, set a buffer of {} MiB",
+            credit / batch_bytes.max(1),
+            mib(batch_bytes),
+            mib(ClientSettings::buffer_for_credit(wanted))
+        )
+    })
+}
+
 /// Limits of a grant.
 struct CreditTerms {
     window: u64,
@@ -156,5 +186,25 @@ impl CreditTerms {
     fn wanted(&self, attempt: &Attempt, buffered: u64) -> u64 {
         let unused = self.window.saturating_sub(attempt.outstanding_bytes() + buffered);
         if unused >= self.min_grant { unused.max(attempt.missing_credit()) } else { attempt.missing_credit() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_small_if_it_holds_fewer_batches_than_workers_can_send() {
+        let settings = ClientSettings::default();
+        assert_eq!(small_buffer_message(&settings, 24 << 20, 8), None, "192 MiB of 256 MiB hold 8 batches");
+        let message = small_buffer_message(&settings, 100 << 20, 4).expect("the buffer holds one batch");
+        assert_eq!(
+            message,
+            "the buffer has room for 1 of the 4 batches of 100 MiB that workers can send at a time: if the consumer waits for batches, \
+             set a buffer of 534 MiB"
+        );
+        let larger = ClientSettings { buffer_bytes: 534 << 20, ..settings };
+        assert_eq!(small_buffer_message(&larger, 100 << 20, 4), None, "the advice is enough");
+        assert!(small_buffer_message(&larger, u64::MAX, 4).is_some());
     }
 }

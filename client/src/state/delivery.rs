@@ -70,10 +70,14 @@ impl ConsumerState {
         self.grant_credit(now);
         self.stats.rows += u64::from(batch.rows);
         self.stats.batches += 1;
+        let newest_ms = batch.parts.iter().map(|part| part.payload.newest_ms).max();
+        self.stats.newest_ms = self.stats.newest_ms.max(newest_ms.unwrap_or(0));
         counter!(BATCHES_TOTAL).increment(1);
         counter!(ROWS_TOTAL).increment(u64::from(batch.rows));
         let carried = std::mem::take(&mut self.carried);
-        TakenBatch::new(stream, share, batch, carried, self.schema.clone())
+        let mut taken = TakenBatch::new(stream, share, batch, carried, self.schema.clone());
+        self.set_batch_growth(&mut taken.info);
+        taken
     }
 
     /// Takes the next run of a stream, and returns its start.

@@ -22,6 +22,9 @@ impl ConsumerState {
         } else {
             self.replace_planned(std::mem::take(&mut plan.splits));
         }
+        if let Some(update) = plan.growth.take() {
+            self.apply_growth(*update);
+        }
         self.is_exhausted = plan.exhausted;
         self.max_splits = plan.max_splits;
         self.consumers = plan.consumers;

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::ConsumerState;
 use super::fetch_outcome::FetchOutcome;
+use crate::error::ClientError;
 use crate::pieces::ReadPiece;
 
 impl ConsumerState {
@@ -18,6 +19,7 @@ impl ConsumerState {
     /// Handles the start of a piece of `bytes` bytes.
     pub(crate) fn on_piece_opened(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
         self.largest_piece = self.largest_piece.max(Some(bytes));
+        self.warn_of_small_buffer(bytes);
         self.fetches.update_attempt(split, attempt, |attempt| {
             attempt.on_progress(now);
             attempt.missing_piece_bytes = bytes;
@@ -51,6 +53,13 @@ impl ConsumerState {
         }
         let bytes = payload.bytes;
         let (Some(index), Some(layout)) = (self.streams.index_of(split.stream), &self.layout) else { return };
+        let is_whole = !layout.indivisible || layout.is_whole_batch(layout.split_len(split), from, to);
+        if payload.is_indivisible != layout.indivisible || !is_whole {
+            let message = format!("the piece with offsets {from} to {to} is not a batch of the job");
+            let split = format!("{} of epoch {}, stream {}", split.ordinal, split.epoch, split.stream);
+            // All workers divide a split in the same way, so another attempt would fail too.
+            return self.fail(ClientError::Damaged { split, message });
+        }
         let planned_from = self.planned.get(&split).map_or(from, |planned| planned.start_offset);
         let is_relaxed = self.identity.is_relaxed;
         let is_accepted = self.streams.update(index, layout, |stream| {

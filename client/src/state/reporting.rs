@@ -45,6 +45,7 @@ impl ConsumerState {
         let (slots, sent_slots) = self.slot_report();
         let positions = if self.slots.is_elastic { Vec::new() } else { self.positions() };
         let (open, history) = (self.open_splits(), self.history_recorder.report());
+        let known_growth = self.known_growth();
         let reports = &mut self.reports;
         // A failure ends the job, so the coordinator must have acknowledged all deliveries before it.
         let failed = self.row_error.as_ref().filter(|_| reports.acknowledged_version + 1 >= reports.version);
@@ -63,6 +64,7 @@ impl ConsumerState {
             stats,
             slots,
             history,
+            known_growth,
         };
         reports.on_sent(version, wanted_splits, now);
         (report, sent)

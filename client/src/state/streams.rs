@@ -62,7 +62,7 @@ impl ConsumerState {
     fn too_few_rows(&self, index: usize) -> Option<String> {
         let (stream, layout) = (self.streams.get(index), self.layout.as_ref()?);
         let (splits, max) = (stream.complete_splits(), self.max_splits);
-        if layout.coordinated || max == 0 || splits < max as usize {
+        if layout.coordinated || layout.indivisible || max == 0 || splits < max as usize {
             return None;
         }
         Some(too_few_rows_message(

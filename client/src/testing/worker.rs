@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{Array, Int64Array, ListArray, RecordBatch};
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Schema};
 use async_trait::async_trait;
 use feedline_data::layout::{Layout, SplitRef};
@@ -110,8 +111,12 @@ impl FakeWorker {
         let ids: Vec<i64> =
             offsets.iter().map(|&offset| number(&self.layout, split, offset) as i64).collect();
         let rows = ids.len() as u32;
-        let batch =
-            RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(ids))]).expect("one column");
+        let schema = schema(&self.layout);
+        let batch = match self.layout.indivisible {
+            true if rows == 0 => RecordBatch::new_empty(schema),
+            true => RecordBatch::try_new(schema, vec![list_of(ids)]).expect("one column"),
+            false => RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from(ids))]).expect("one column"),
+        };
         let (batch, data) = encode_batch(&batch).expect("numbers can be encoded");
         let row_ids = (from..to).map(|offset| number(&self.layout, split, offset) % self.layout.dataset_rows);
         let kept = self.keep.map(|_| offsets);
@@ -122,14 +127,30 @@ impl FakeWorker {
             kept_offsets: kept,
             row_ids: Some(row_ids.collect()),
             skipped: Vec::new(),
+            newest_ms: Some(u64::from(to)),
+            indivisible: self.layout.indivisible,
+            omitted_rows: None,
             batch,
         };
         (header, data)
     }
 }
 
-pub(crate) fn schema() -> Arc<Schema> {
-    Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, true)]))
+/// The columns of pieces: the number of each row, or a list of the numbers if batches are indivisible.
+fn schema(layout: &Layout) -> Arc<Schema> {
+    let id = Field::new("id", DataType::Int64, true);
+    let field = match layout.indivisible {
+        true => Field::new("ids", DataType::List(Arc::new(id)), true),
+        false => id,
+    };
+    Arc::new(Schema::new(vec![field]))
+}
+
+/// A column with one list.
+fn list_of(ids: Vec<i64>) -> Arc<dyn Array> {
+    let item = Arc::new(Field::new("id", DataType::Int64, true));
+    let offsets = OffsetBuffer::from_lengths([ids.len()]);
+    Arc::new(ListArray::new(item, offsets, Arc::new(Int64Array::from(ids)), None))
 }
 
 /// The credit of one fetch.
@@ -189,7 +210,7 @@ impl FakeWorker {
                 left = left.map(|left| left - 1);
             }
         }
-        frames.send(Ok(Frame::Schema(schema()))).await.ok()?;
+        frames.send(Ok(Frame::Schema(schema(&self.layout)))).await.ok()?;
         let len = self.layout.split_len(open.split);
         let (mut from, mut sent) = (open.start_offset, 0);
         while from < len {

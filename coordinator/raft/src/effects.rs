@@ -1,11 +1,8 @@
 //! The outputs of a raft node.
 
-use std::sync::Arc;
-
 use feedline_cluster::records::Record;
-use feedline_cluster::{Reply, RequestId};
+use feedline_cluster::{IndexToSave, Reply, RequestId};
 use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
 use feedline_data::messages::ServiceError;
 use raft::eraftpb::Message;
 
@@ -22,7 +19,7 @@ pub struct Effects {
     /// Replies whose records are committed.
     pub replies: Vec<(RequestId, Reply)>,
     /// Indexes to save on a majority of members. An `Input::IndexSaved` reports the result.
-    pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
+    pub manifests: Vec<IndexToSave>,
     /// Records that this leader has proposed since the last call. The records may not be committed yet.
     pub proposed_records: Vec<Record>,
     /// A change in whether this member serves requests.

@@ -157,6 +157,20 @@ fn every_row_comes_once_in_order_whatever_fails() {
     assert_none(&failures(seeds(2_000), |seed| run_whole(seed, Fault::None).map(|_| ())));
 }
 
+/// A worker fails the run if it receives a lease before it has loaded the graph of the job.
+#[test]
+fn sampled_batches_come_once_in_order_from_workers_that_have_loaded_the_graph() {
+    let run = |seed| {
+        let scenario = Scenario::new(seed).sampling();
+        let outcome = World::new(&scenario, Fault::None)?.run(None)?;
+        for (job, entries) in scenario.jobs.iter().zip(&outcome.entries) {
+            check_entries(job, entries, outcome.consumer_crashes == 0)?;
+        }
+        Ok(())
+    };
+    assert_none(&failures(seeds(500), run));
+}
+
 #[test]
 fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
     let run = |seed| {

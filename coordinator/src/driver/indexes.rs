@@ -3,19 +3,20 @@
 
 use std::sync::Arc;
 
+use feedline_cluster::{IndexToSave, SavedIndexes};
 use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
+use feedline_data::manifest::ContentId;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::index_store::IndexStore;
+use crate::index_store::{IndexStore, load_saved};
 use crate::peers::Peers;
 
 /// The outcome of one index task.
 pub(super) enum IndexEvent {
     /// A majority has saved an index, or the index could not be saved. The error is one sentence.
     Saved(JobId, Result<(), String>),
-    /// The saved index of a preparing job; `None` if the dataset must be indexed again.
-    Loaded(JobId, Option<Arc<Manifest>>),
+    /// The saved indexes of a preparing job's source.
+    Loaded(JobId, SavedIndexes),
 }
 
 /// The indexes that are being saved or loaded.
@@ -31,12 +32,13 @@ impl IndexRequests {
         Self { store, peers, tasks: JoinSet::new(), loading: 0 }
     }
 
-    /// Loads the saved indexes of these jobs, by key. Requests wait until all are loaded.
-    pub(super) fn load_all(&mut self, preparing: Vec<(JobId, String)>) {
+    /// Loads the saved indexes of these jobs, by the key of the source and the content id of the start position. Requests wait
+    /// until all are loaded.
+    pub(super) fn load_all(&mut self, preparing: Vec<(JobId, String, ContentId)>) {
         self.loading = preparing.len();
-        for (job, key) in preparing {
+        for (job, key, start) in preparing {
             let store = Arc::clone(&self.store);
-            self.tasks.spawn_blocking(move || IndexEvent::Loaded(job, load(&store, &key)));
+            self.tasks.spawn_blocking(move || IndexEvent::Loaded(job, load(&store, &key, &start)));
         }
     }
 
@@ -52,14 +54,15 @@ impl IndexRequests {
     }
 
     /// Saves an index on this coordinator and on `others` other coordinators.
-    pub(super) fn save(&mut self, job: JobId, key: String, manifest: Arc<Manifest>, others: usize) {
+    pub(super) fn save(&mut self, index: IndexToSave, others: usize) {
         let (store, peers) = (Arc::clone(&self.store), Arc::clone(&self.peers));
         self.tasks.spawn(async move {
-            let (own, own_key) = (Arc::clone(&manifest), key.clone());
-            let saved = tokio::task::spawn_blocking(move || store.save(&own_key, &own)).await;
+            let IndexToSave { job, key, manifest, in_use } = index.clone();
+            let own = move || store.save(&index.key, &index.manifest, &index.in_use);
+            let saved = tokio::task::spawn_blocking(own).await;
             let saved = saved.unwrap_or_else(|error| Err(format!("failed to save the index: {error}")));
             let saved = match saved {
-                Ok(()) => peers.store_index(others, &key, &manifest).await,
+                Ok(()) => peers.store_index(others, &key, &manifest, &in_use).await,
                 failed => failed,
             };
             IndexEvent::Saved(job, saved)
@@ -78,10 +81,10 @@ impl IndexRequests {
     }
 }
 
-/// Reads a saved index. If the index is unreadable, logs the error and returns `None`, so that the dataset is indexed again.
-fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
-    store.load(key).unwrap_or_else(|message| {
+/// Reads the saved indexes of a source. If the latest is unreadable, logs the error, and the dataset is indexed again.
+fn load(store: &IndexStore, key: &str, start: &ContentId) -> SavedIndexes {
+    load_saved(store, key, start).unwrap_or_else(|message| {
         tracing::warn!("{message}; indexing the dataset again");
-        None
+        SavedIndexes::default()
     })
 }

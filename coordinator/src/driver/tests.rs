@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use feedline_cluster::records::Record;
 use feedline_data::ids::JobId;
 use feedline_data::layout::StreamPosition;
-use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, IndexedShard, ShardDigest, ShardIndex, ShardRef};
 use feedline_data::messages::{
     ConsumerReport, JobSpec, JobState, Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
 };
@@ -163,19 +163,25 @@ fn consuming_from(job: JobId, row: u64) -> ConsumerReport {
 fn work(task: &Task) -> TaskResult {
     let output = match &task.shards {
         None => {
-            let object =
-                ShardRef { url: "file:///d/0".to_owned(), size_bytes: 100, version: "1".to_owned(), part: 0 };
+            let object = ShardRef {
+                url: "file:///d/0".to_owned(),
+                size_bytes: 100,
+                version: "1".to_owned(),
+                ..ShardRef::default()
+            };
             TaskOutput::Listed(vec![object])
         }
         Some(_) => {
             let mut schema = Schema::default();
             schema.set("text", ColumnType::Scalar(ScalarType::Int64));
             let block = Block { rows: 100, offset: 0, bytes: 100, group: 0, row_bytes: Vec::new() };
-            TaskOutput::Indexed(vec![ShardIndex {
+            let index = ShardIndex {
                 blocks: vec![block],
                 schema: Some(schema),
                 defects: Vec::new(),
-            }])
+                ..ShardIndex::default()
+            };
+            TaskOutput::Indexed(vec![IndexedShard { index, digest: Some(ShardDigest::of_bytes(b"rows")) }])
         }
     };
     TaskResult { id: task.id, outcome: Ok(output) }

@@ -11,14 +11,20 @@ use super::*;
 fn manifest(rows: u32) -> Arc<Manifest> {
     let mut schema = Schema::default();
     schema.set("x", ColumnType::Scalar(ScalarType::Int64));
-    let shard = Shard {
-        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned(), part: 0 },
-        index: ShardIndex {
+    let shard = Shard::simulated(
+        ShardRef {
+            url: "file:///d/0".to_owned(),
+            size_bytes: 10,
+            version: "1".to_owned(),
+            ..ShardRef::default()
+        },
+        ShardIndex {
             blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
             schema: Some(schema.clone()),
             defects: Vec::new(),
+            ..ShardIndex::default()
         },
-    };
+    );
     Arc::new(Manifest { schema, shards: vec![shard] })
 }
 
@@ -32,16 +38,16 @@ fn store() -> (TempDir, IndexStore) {
 fn an_index_is_saved_once_and_loaded_after_a_restart() {
     let (folder, store) = store();
     assert_eq!(store.load("k").unwrap(), None);
-    store.save("k", &manifest(5)).unwrap();
+    store.save("k", &manifest(5), &[]).unwrap();
     let later = IndexStore::open(folder.path().to_owned()).unwrap();
     assert_eq!(later.load("k").unwrap(), Some(manifest(5)));
-    assert_eq!(later.manifest("k", &manifest(5).fingerprint()).unwrap(), manifest(5));
+    assert_eq!(later.manifest("k", &manifest(5).index_id()).unwrap(), manifest(5));
 }
 
 #[test]
 fn damage_is_an_error_with_a_remedy() {
     let (folder, store) = store();
-    store.save("k", &manifest(5)).unwrap();
+    store.save("k", &manifest(5), &[]).unwrap();
     let path = folder.path().join("k.index");
     let bytes = fs::read(&path).unwrap();
     for place in 0..bytes.len() {
@@ -63,10 +69,10 @@ fn damage_is_an_error_with_a_remedy() {
 fn a_lost_or_corrupted_index_is_written_again() {
     let (folder, store) = store();
     let path = folder.path().join("k.index");
-    store.save("k", &manifest(5)).unwrap();
+    store.save("k", &manifest(5), &[]).unwrap();
     fs::remove_file(&path).unwrap();
     let reopened = |store: &IndexStore| {
-        store.save("k", &manifest(5)).unwrap();
+        store.save("k", &manifest(5), &[]).unwrap();
         IndexStore::open(folder.path().to_owned()).unwrap().load("k").unwrap()
     };
     assert_eq!(reopened(&store), Some(manifest(5)), "it was removed");
@@ -75,16 +81,134 @@ fn a_lost_or_corrupted_index_is_written_again() {
     assert_eq!(reopened(&store), Some(manifest(5)), "it was corrupted");
 }
 
+/// The names of all index files.
+fn files(folder: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 #[test]
-fn a_running_job_keeps_its_index_while_another_job_builds_a_new_one() {
+fn a_running_job_keeps_its_index_while_other_jobs_build_new_ones() {
     let (folder, store) = store();
-    store.save("k", &manifest(5)).unwrap();
-    store.save("k", &manifest(6)).unwrap();
-    let old = manifest(5).fingerprint();
-    assert_eq!(store.manifest("k", &old).unwrap(), manifest(5));
+    let ids: Vec<String> = (0..6).map(|rows| manifest(rows).index_id()).collect();
+    store.save("k", &manifest(1), &[]).unwrap();
+    for rows in 2..6 {
+        store.save("k", &manifest(rows), &[ids[1].clone()]).unwrap();
+    }
+    let mut expected =
+        vec!["k.index".to_owned(), format!("k-{}.index", ids[1]), format!("k-{}.index", ids[4])];
+    expected.sort();
+    assert_eq!(files(&folder), expected, "the latest, the one in use, and the previous one");
     let later = IndexStore::open(folder.path().to_owned()).unwrap();
-    let message = later.manifest("k", &old).unwrap_err();
-    assert!(message.contains("indexed again while the job ran"), "{message}");
+    assert_eq!(later.load("k").unwrap(), Some(manifest(5)));
+    for rows in [1, 4, 5] {
+        assert_eq!(later.manifest("k", &ids[rows as usize]).unwrap(), manifest(rows));
+    }
+    let message = later.manifest("k", &ids[2]).unwrap_err();
+    assert!(message.contains("no longer stored"), "{message}");
+    later.manifest("k", "none").unwrap_err();
+    // The job has ended.
+    store.save("k", &manifest(2), &[]).unwrap();
+    let mut expected = vec!["k.index".to_owned(), format!("k-{}.index", ids[5])];
+    expected.sort();
+    assert_eq!(files(&folder), expected);
+}
+
+/// A coordinator may be killed after it has retained the latest index and before it writes the next one.
+#[test]
+fn an_index_that_is_already_retained_is_not_damaged() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5), &[]).unwrap();
+    let earlier = folder.path().join(format!("k-{}.index", manifest(5).index_id()));
+    fs::hard_link(folder.path().join("k.index"), &earlier).unwrap();
+    store.save("k", &manifest(6), &[]).unwrap();
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert_eq!(later.manifest("k", &manifest(5).index_id()).unwrap(), manifest(5));
+    assert_eq!(later.load("k").unwrap(), Some(manifest(6)));
+}
+
+#[test]
+fn an_index_of_shards_that_were_written_again_replaces_the_earlier_one() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5), &[]).unwrap();
+    let mut again = (*manifest(5)).clone();
+    again.shards[0].object.version = "2".to_owned();
+    again.shards[0].digest = manifest(5).shards[0].digest;
+    assert_eq!(
+        (again.content_id(), again.fingerprint()),
+        (manifest(5).content_id(), manifest(5).fingerprint())
+    );
+    store.save("k", &Arc::new(again.clone()), &[]).unwrap();
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert_eq!(later.load("k").unwrap().as_deref(), Some(&again));
+}
+
+#[test]
+fn a_file_that_another_process_replaced_is_written_again() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5), &[]).unwrap();
+    let other = IndexStore::open(folder.path().to_owned()).unwrap();
+    other.save("k", &manifest(6), &[]).unwrap();
+    store.save("k", &manifest(5), &[]).unwrap();
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert_eq!(later.load("k").unwrap(), Some(manifest(5)));
+    assert_eq!(later.manifest("k", &manifest(6).index_id()).unwrap(), manifest(6));
+}
+
+#[test]
+fn the_index_of_a_start_position_is_found_by_its_content() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5), &[]).unwrap();
+    store.save("k", &manifest(6), &[]).unwrap();
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    let saved = load_saved(&later, "k", &manifest(5).content_id()).unwrap();
+    assert_eq!((saved.latest, saved.of_start), (Some(manifest(6)), Some(manifest(5))));
+    let saved = load_saved(&later, "k", &manifest(6).content_id()).unwrap();
+    assert_eq!((saved.latest, saved.of_start), (Some(manifest(6)), None), "it is the latest");
+    let saved = load_saved(&later, "k", &ContentId::default()).unwrap();
+    assert_eq!(
+        (saved.latest, saved.of_start),
+        (Some(manifest(6)), None),
+        "an earlier release saved the position"
+    );
+    assert!(load_saved(&later, "k", &manifest(9).content_id()).unwrap().of_start.is_none());
+}
+
+/// A job of an earlier release refers to its index by fingerprint. The shards may have been overwritten with equal sizes.
+#[test]
+fn a_job_of_an_earlier_release_keeps_its_index() {
+    let (folder, store) = store();
+    let mut old = (*manifest(5)).clone();
+    old.shards[0].digest = None;
+    let (old, fingerprint) = (Arc::new(old), manifest(5).fingerprint());
+    store.save("k", &old, &[]).unwrap();
+    store.save("k", &manifest(5), std::slice::from_ref(&fingerprint)).unwrap();
+    store.save("k", &manifest(6), std::slice::from_ref(&fingerprint)).unwrap();
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert_eq!(later.manifest("k", &fingerprint).unwrap(), old);
+    assert_eq!(store.manifest("k", &fingerprint).unwrap(), old);
+}
+
+#[test]
+fn a_damaged_earlier_index_is_an_error_that_names_the_file() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5), &[]).unwrap();
+    store.save("k", &manifest(6), &[]).unwrap();
+    let id = manifest(5).index_id();
+    let path = folder.path().join(format!("k-{id}.index"));
+    let bytes = fs::read(&path).unwrap();
+    for place in (0..bytes.len()).step_by(7) {
+        let mut damaged = bytes.clone();
+        damaged[place] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        let later = IndexStore::open(folder.path().to_owned()).unwrap();
+        let message = later.manifest("k", &id).unwrap_err();
+        assert!(message.contains(path.to_str().unwrap()), "{message}");
+        assert!(later.find_content("k", &manifest(5).content_id()).is_none());
+    }
 }
 
 /// Jobs that are opened at the same time may have different indexes of a source that has changed.
@@ -96,7 +220,7 @@ fn simultaneous_saves_under_one_key_succeed() {
             let store = &store;
             scope.spawn(move || {
                 for round in 0..50 {
-                    store.save("k", &manifest(1 + (thread + round) % 2)).unwrap();
+                    store.save("k", &manifest(1 + (thread + round) % 2), &[]).unwrap();
                 }
             });
         }
@@ -106,10 +230,43 @@ fn simultaneous_saves_under_one_key_succeed() {
 }
 
 #[test]
+fn only_the_latest_indexes_of_growing_sources_are_retained() {
+    let (folder, store) = store();
+    let key = |number: usize| format!("{}{number:064x}", "a".repeat(16));
+    let other_tenant = format!("{}{:064x}", "b".repeat(16), 7);
+    store.save(&other_tenant, &manifest(1), &[]).unwrap();
+    store.save("k", &manifest(1), &[]).unwrap();
+    let in_use = [key(0)];
+    // The modification times order the files.
+    let set_age = |number: usize| {
+        let file =
+            fs::File::options().append(true).open(folder.path().join(format!("{}.index", key(number))));
+        let age = std::time::Duration::from_secs(10_000 - number as u64);
+        file.unwrap().set_modified(std::time::SystemTime::now() - age).unwrap();
+    };
+    for number in 0..=recorded::MAX_UNUSED_RECORDED + 1 {
+        store.save(&key(number), &manifest(1), &in_use).unwrap();
+        set_age(number);
+    }
+    // A job resumes with an old index.
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert!(later.load(&key(1)).unwrap().is_some());
+    later.save(&key(1), &manifest(1), &in_use).unwrap();
+    later.save(&key(1000), &manifest(1), &in_use).unwrap();
+    later.save(&key(1001), &manifest(1), &in_use).unwrap();
+    let remain = |number: usize| later.load(&key(number)).unwrap().is_some();
+    assert!(remain(0), "a job uses it");
+    assert!(remain(1), "a job has used it recently");
+    assert!(!remain(2) && !remain(3) && remain(4), "the oldest are removed");
+    assert!(remain(1000) && remain(1001));
+    assert!(later.load(&other_tenant).unwrap().is_some() && later.load("k").unwrap().is_some());
+}
+
+#[test]
 fn simultaneous_loads_share_one_read() {
     const READERS: usize = 8;
     let (_folder, store) = store();
-    store.save("k", &manifest(5)).unwrap();
+    store.save("k", &manifest(5), &[]).unwrap();
     let reads = std::sync::atomic::AtomicUsize::new(0);
     let wanting = |store: &IndexStore| {
         let loads = store.pending_loads.lock().unwrap();
@@ -130,7 +287,7 @@ fn simultaneous_loads_share_one_read() {
     });
     assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 1);
     assert!(store.pending_loads.lock().unwrap().is_empty(), "nothing is kept");
-    store.save("k", &manifest(6)).unwrap();
+    store.save("k", &manifest(6), &[]).unwrap();
     assert_eq!(store.load("k").unwrap(), Some(manifest(6)), "and a later one is read anew");
 }
 

@@ -32,11 +32,11 @@ impl PeerService for Fake {
         Err(refusal())
     }
 
-    async fn store_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, _: &str, _: Arc<Manifest>, _: &[String]) -> Result<(), ServiceError> {
         Err(refusal())
     }
 
-    async fn load_index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, _key: &str, _reference: &str) -> Result<Arc<Manifest>, ServiceError> {
         Err(refusal())
     }
 }

@@ -70,7 +70,8 @@ fn a_cluster_without_jobs_and_workers_has_only_the_gauges_of_workers() {
     let recorder = GaugeRecorder::default();
     with_local_recorder(&recorder, || {
         let mut gauges = JobGauges::default();
-        let series = gauges.publish(&ClusterView::default(), &Samples::default(), &Observer::default(), None);
+        let series =
+            gauges.publish(&ClusterView::default(), &Samples::default(), &Observer::default(), None, 0);
         assert_eq!(series, []);
         let of_workers = [WORKER_CORES, WORKER_USED_CORES].map(|name| format!("{name} 0"));
         assert_eq!(recorder.exported(), of_workers);

@@ -31,7 +31,7 @@ impl PeerService for Fake {
         }
     }
 
-    async fn store_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, _: &str, _: Arc<Manifest>, _: &[String]) -> Result<(), ServiceError> {
         self.asked.send(self.url.clone()).await.expect("the test listens");
         match self.url.as_str() {
             "hangs" => std::future::pending().await,
@@ -40,7 +40,7 @@ impl PeerService for Fake {
         }
     }
 
-    async fn load_index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, _key: &str, _reference: &str) -> Result<Arc<Manifest>, ServiceError> {
         Err(refusal())
     }
 }
@@ -120,7 +120,7 @@ impl Bench {
     /// Saves an index on the other coordinator, which moves or is removed once it has received the index.
     async fn save_while(&mut self, change: &BTreeMap<MemberId, PeerAddress>) -> Result<(), String> {
         let manifest = Arc::new(Manifest { schema: Schema::default(), shards: Vec::new() });
-        let saving = self.peers.store_index(1, "key", &manifest);
+        let saving = self.peers.store_index(1, "key", &manifest, &[]);
         let changing = async {
             self.asked.recv().await.expect("it is asked");
             self.peers.update_links(change);
@@ -217,7 +217,7 @@ async fn an_index_is_saved_by_the_successor_of_a_removed_coordinator() {
     three.insert(id(3), address("refuses"));
     bench.peers.update_links(&three);
     let manifest = Arc::new(Manifest { schema: Schema::default(), shards: Vec::new() });
-    let saving = bench.peers.store_index(2, "key", &manifest);
+    let saving = bench.peers.store_index(2, "key", &manifest, &[]);
     let replacing = async {
         let mut asked = BTreeSet::new();
         while asked.len() < 2 {

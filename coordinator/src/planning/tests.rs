@@ -85,12 +85,12 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
     let how = PlanningSettings { interval: second, auto_cache: true, settings: PlannerSettings::default() };
-    run(commands, PlanOutputs::default(), how, None, CancellationToken::new()).await;
+    run(commands, PlanOutputs::default(), how, None, Arc::default(), CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let outputs = PlanOutputs::default();
     let mut seen = outputs.views.subscribe();
-    let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
+    let task = tokio::spawn(run(commands, outputs, how, None, Arc::default(), stop.clone()));
     for _ in 0..3 {
         let Some(DriverCommand::Observe { reply }) = receiver.recv().await else {
             panic!("it asks for reports")
@@ -117,7 +117,7 @@ async fn the_series_of_jobs_disappear_with_leadership() {
     // The series of an earlier plan.
     let earlier = outputs.job_series.clone();
     let stop = CancellationToken::new();
-    let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
+    let task = tokio::spawn(run(commands, outputs, how, None, Arc::default(), stop.clone()));
     let mut answer = async |samples| match receiver.recv().await {
         Some(DriverCommand::Observe { reply }) => reply.send(samples).unwrap(),
         _ => panic!("it asks for reports"),

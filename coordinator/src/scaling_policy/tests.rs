@@ -142,6 +142,8 @@ fn worker(id: u64, pool: &str) -> WorkerReportSample {
         memory_bytes: 1 << 30,
         caches: Vec::new(),
         memory: Vec::new(),
+        stores: Vec::new(),
+        graphs: Vec::new(),
         memory_full: false,
         draining: false,
         elapsed_ns: 1_000 * id,

@@ -38,6 +38,7 @@ pub(crate) fn consuming(job: JobId) -> ConsumerReport {
         stats: ConsumerStats::default(),
         slots: Default::default(),
         history: Default::default(),
+        known_growth: feedline_data::growth::KnownGrowth::default(),
     }
 }
 
@@ -61,6 +62,8 @@ pub(crate) fn working() -> WorkerReport {
         stats: Vec::new(),
         caches: Vec::new(),
         memory: Vec::new(),
+        stores: Vec::new(),
+        graphs: None,
     }
 }
 

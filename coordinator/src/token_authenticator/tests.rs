@@ -9,6 +9,7 @@ use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::ids::SessionId;
 use feedline_data::manifest::Manifest;
+use feedline_data::messages::PartitionedJob;
 use feedline_data::pipeline::Pipeline;
 use feedline_proto::MemberInfo;
 
@@ -59,7 +60,7 @@ impl PeerService for Recorder {
         Ok(())
     }
 
-    async fn store_index(&self, _: &str, _: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, _: &str, _: Arc<Manifest>, _: &[String]) -> Result<(), ServiceError> {
         Ok(())
     }
 
@@ -241,6 +242,23 @@ async fn workers_receive_the_key_that_verifies_tickets() {
     assert!(key.check(Some(&ticket), JobId(1), now_s()).is_ok());
     let plan = bench.gate.for_workers().sync_worker(working()).await.unwrap();
     assert_eq!(plan.ticket_key, key.as_bytes(), "those in the same process too");
+}
+
+#[test]
+fn workers_receive_a_ticket_for_each_job_that_they_compute_together() {
+    let bench = Bench::new();
+    let holder = "a worker".to_owned();
+    let claims = Claims { holder, scopes: [Scope::Work].into(), tenant: None, expires_s: None };
+    let view = bench.gate.view(Arc::new(claims));
+    let job = |job| PartitionedJob { job: JobId(job), workers: Vec::new(), ticket: String::new() };
+    let plan = WorkerPlan { partitioned_jobs: vec![job(1), job(2)], ..WorkerPlan::default() };
+    let plan = view.with_tickets(plan);
+    let key = TicketKey::from_bytes(plan.ticket_key);
+    for PartitionedJob { job, ticket, .. } in &plan.partitioned_jobs {
+        assert!(key.check_gather(ticket, *job, now_s()).is_ok());
+        assert!(key.check_gather(ticket, JobId(3 - job.0), now_s()).is_err(), "a ticket is for one job");
+        assert!(key.check(Some(ticket), *job, now_s()).is_err(), "it does not allow fetches");
+    }
 }
 
 #[tokio::test]

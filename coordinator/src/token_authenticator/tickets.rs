@@ -1,25 +1,31 @@
 //! A cache of issued tickets. A consumer reports several times a second, but a ticket is valid for minutes.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use feedline_data::ids::{JobId, SessionId};
 
-/// Time for which a consumer receives the same ticket, in seconds.
+/// Time for which a holder receives the same ticket, in seconds.
 const TICKET_REUSE_S: u64 = 60;
-/// Maximum number of cached tickets. Other consumers receive new tickets.
+/// Maximum number of cached tickets. Other holders receive new tickets.
 const MAX_CACHED_TICKETS: usize = 4096;
 
 /// One session of a consumer.
 pub(super) type TicketHolder = (JobId, u32, SessionId);
 
-/// Tickets with their issue times as Unix timestamps in seconds.
-#[derive(Default)]
-pub(super) struct TicketCache(Mutex<HashMap<TicketHolder, (u64, String)>>);
+/// Tickets by their holder, with their issue times as Unix timestamps in seconds.
+pub(super) struct TicketCache<H>(Mutex<HashMap<H, (u64, String)>>);
 
-impl TicketCache {
-    /// Returns the cached ticket of a session, or issues a new ticket with `issue`.
-    pub(super) fn ticket(&self, holder: TicketHolder, now_s: u64, issue: impl FnOnce() -> String) -> String {
+impl<H> Default for TicketCache<H> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<H: Eq + Hash> TicketCache<H> {
+    /// Returns the cached ticket of a holder, or issues a new ticket with `issue`.
+    pub(super) fn ticket(&self, holder: H, now_s: u64, issue: impl FnOnce() -> String) -> String {
         let is_new = |issued_s: u64| now_s.checked_sub(issued_s).is_some_and(|age_s| age_s < TICKET_REUSE_S);
         let issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ticket)) = issued.get(&holder).filter(|(issued_s, _)| is_new(*issued_s)) {

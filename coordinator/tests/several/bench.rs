@@ -10,8 +10,9 @@ use bytes::Bytes;
 use feedline_coordinator::{
     CoordinatorContext, CoordinatorSettings, PeerDirectory, RunningCoordinator, start_in,
 };
+use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_proto::{CoordinatorService, MemberInfo, MemberStatus, PeerService};
 use tempfile::TempDir;
 
@@ -66,12 +67,17 @@ impl PeerService for Way {
         self.peer()?.deliver(sender, messages).await
     }
 
-    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
-        self.peer()?.store_index(key, manifest).await
+    async fn store_index(
+        &self,
+        key: &str,
+        manifest: Arc<Manifest>,
+        in_use: &[String],
+    ) -> Result<(), ServiceError> {
+        self.peer()?.store_index(key, manifest, in_use).await
     }
 
-    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
-        self.peer()?.load_index(key, fingerprint).await
+    async fn load_index(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError> {
+        self.peer()?.load_index(key, reference).await
     }
 }
 
@@ -125,6 +131,14 @@ impl Bench {
             .expect("nobody panics while holding it")
             .insert(self.url_of(number), running.peer_service());
         self.running.insert(number, running);
+    }
+
+    /// Starts a coordinator of another cluster, which is not one of `running`.
+    pub(crate) async fn start_alone(&mut self, number: u32) -> RunningCoordinator {
+        let peers = std::mem::take(&mut self.peers);
+        self.start(number).await;
+        self.peers = peers;
+        self.running.remove(&number).expect("it has just started")
     }
 
     /// The address of a coordinator at its next start.
@@ -186,6 +200,78 @@ impl Bench {
         .await;
     }
 
+    /// Repeats a request at all coordinators until the leader accepts it. The leader may change at any time, so no request
+    /// is sent to a coordinator because it was the leader a moment ago.
+    pub(crate) async fn accepted<T, F>(&self, request: impl Fn(Arc<dyn CoordinatorService>) -> F) -> T
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        until(|| async {
+            for coordinator in self.running.values() {
+                match request(coordinator.service()).await {
+                    Ok(answer) => return Some(answer),
+                    Err(refusal) => assert_eq!(refusal.kind, ServiceErrorKind::Unavailable, "{refusal}"),
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Repeats a request at all coordinators until the leader rejects it with this text. No coordinator may accept it.
+    pub(crate) async fn refused<T, F>(
+        &self,
+        text: &str,
+        request: impl Fn(Arc<dyn CoordinatorService>) -> F,
+    ) -> ServiceError
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        until(|| async {
+            for coordinator in self.running.values() {
+                let refusal = request(coordinator.service()).await.err().expect("no coordinator accepts it");
+                if refusal.message.contains(text) {
+                    return Some(refusal);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Opens a job. A repeated request joins the job.
+    pub(crate) async fn open(&self, spec: JobSpec) -> JobId {
+        self.accepted(|service| {
+            let spec = spec.clone();
+            async move { service.open_job(spec).await }
+        })
+        .await
+    }
+
+    /// Returns the ids and names of the leader's jobs.
+    pub(crate) async fn jobs(&self) -> Vec<(JobId, String)> {
+        let jobs = self.accepted(|service| async move { service.list_jobs().await }).await;
+        jobs.into_iter().map(|job| (job.job, job.name)).collect()
+    }
+
+    /// Removes a member. An earlier attempt may have removed it without a reply.
+    pub(crate) async fn remove(&self, url: &str) -> Vec<MemberStatus> {
+        until(|| async {
+            for coordinator in self.running.values() {
+                let service = coordinator.service();
+                match service.remove_member(url).await {
+                    Ok(members) => return Some(members),
+                    Err(refusal) if refusal.kind == ServiceErrorKind::NotFound => {
+                        return service.members().await.ok();
+                    }
+                    Err(_) => {}
+                }
+            }
+            None
+        })
+        .await
+    }
+
     /// Removes the coordinators that are at none of these addresses.
     pub(crate) async fn sync(&self, urls: &[String]) -> Vec<MemberStatus> {
         until(|| async {
@@ -202,6 +288,22 @@ impl Bench {
     /// Waits for a leader.
     pub(crate) async fn leader(&self) -> u32 {
         self.leader_but(None).await
+    }
+
+    /// Waits until one coordinator leads and all others name it as the leader.
+    pub(crate) async fn settled_leader(&self) -> u32 {
+        until(|| async {
+            let leader = self.leader().await;
+            for (number, coordinator) in &self.running {
+                match coordinator.service().list_jobs().await {
+                    Ok(_) if *number == leader => {}
+                    Err(refusal) if refusal.leader == Some(self.url_of(leader)) => {}
+                    _ => return None,
+                }
+            }
+            Some(leader)
+        })
+        .await
     }
 
     /// Waits for a leader other than this coordinator.

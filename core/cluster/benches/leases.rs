@@ -46,8 +46,11 @@ impl Harness {
         };
         let spec = JobSpec { epochs: u32::MAX, virtual_consumers: STREAMS, ..JobSpec::new(pipeline()) };
         let manifest = Arc::new(manifest());
-        let open =
-            Input::OpenJob { request: 0, spec: Box::new(spec), saved_index: Some(Arc::clone(&manifest)) };
+        let open = Input::OpenJob {
+            request: 0,
+            spec: Box::new(spec),
+            saved_index: Some(Arc::clone(&manifest)).into(),
+        };
         harness.step(open);
         let plan = harness.report_worker();
         let shards = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
@@ -93,6 +96,8 @@ impl Harness {
             stats: Vec::new(),
             caches: Vec::new(),
             memory: Vec::new(),
+            stores: Vec::new(),
+            graphs: None,
         };
         match self.step(Input::Worker { request: self.request, report }) {
             Some(Reply::Worker(plan)) => plan,
@@ -115,6 +120,7 @@ impl Harness {
             stats: ConsumerStats::default(),
             slots: Default::default(),
             history: Default::default(),
+            known_growth: feedline_data::growth::KnownGrowth::default(),
         };
         match self.step(Input::Consumer { request: self.request, report }) {
             Some(Reply::Consumer(plan)) => plan,
@@ -148,9 +154,19 @@ fn manifest() -> Manifest {
     let mut schema = Schema::default();
     schema.set("text", ColumnType::Scalar(ScalarType::Int64));
     let block = Block { rows: ROWS, offset: 0, bytes: u64::from(ROWS) * 64, group: 0, row_bytes: Vec::new() };
-    let object = ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned(), part: 0 };
-    let index = ShardIndex { blocks: vec![block], schema: Some(schema), defects: Vec::new() };
-    Manifest::build(vec![Shard { object, index }]).expect("one shard")
+    let object = ShardRef {
+        url: "file:///d/0".to_owned(),
+        size_bytes: 10,
+        version: "1".to_owned(),
+        ..ShardRef::default()
+    };
+    let index = ShardIndex {
+        blocks: vec![block],
+        schema: Some(schema),
+        defects: Vec::new(),
+        ..ShardIndex::default()
+    };
+    Manifest::build(vec![Shard::simulated(object, index)]).expect("one shard")
 }
 
 fn leases(criterion: &mut Criterion) {

@@ -21,9 +21,15 @@ impl Cluster {
             ticket: String::new(),
             slots: job.spec.elastic.then(Vec::new),
             step_queries: job.step_queries.unanswered_steps(number),
+            growth: None,
         };
         if let Some(layout) = job.running_layout() {
             self.fill_splits(&mut plan, job, layout, number);
+        }
+        if let Some(growth) =
+            job.growth.as_ref().filter(|growth| growth.recorded.known() != consumer.known_growth)
+        {
+            plan.growth = Some(Box::new(growth.recorded.update_after(consumer.known_growth)));
         }
         plan
     }

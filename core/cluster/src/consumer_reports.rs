@@ -118,6 +118,7 @@ impl Cluster {
             consumer.revision += 1;
         }
         consumer.set_stats(report.session, report.stats);
+        consumer.known_growth = report.known_growth;
         if has_changed || was_silent {
             job.touch_streams_of(number);
             self.jobs_to_schedule.insert(report.job);

@@ -78,18 +78,25 @@ impl Cluster {
         }
     }
 
-    /// Returns the time at which a running job must be examined even without an input.
+    /// Returns the time at which a job must be examined even without an input.
     fn next_deadline(&self, job: &TrackedJob) -> Option<Millis> {
-        job.running_layout()?;
         let settings = &self.settings;
         let after = |at: Millis, lease_ms: u64| at.saturating_add(lease_ms).saturating_add(1);
+        if job.is_ended() {
+            return None;
+        }
+        if job.running_layout().is_none() {
+            let abandoned_at = job.first_record.waits().then(|| after(job.last_seen, settings.abandoned_ms));
+            return job.first_record.prepare_again_at.into_iter().chain(abandoned_at).min();
+        }
         let deadlines = [
             Some(after(job.last_seen, settings.consumer_lease_ms)),
             Some(after(job.last_seen, settings.abandoned_ms)),
             job.report_times.earliest().map(|at| after(at, settings.consumer_lease_ms)),
             job.spec.elastic.then_some(job.slot_rebalance.due_at),
-            job.lease_ages.next_deadline(settings.straggler_ms, RECALL_MS),
+            job.lease_ages.next_deadline(job.straggler_ms(settings), RECALL_MS),
             self.planned_at.get(&job.id).map(|at| at.saturating_add(SETTLED_MS)),
+            job.growth.as_ref().map(|growth| growth.next_listing_at),
         ];
         deadlines.into_iter().flatten().filter(|at| *at > self.now).min()
     }
@@ -129,7 +136,8 @@ impl Cluster {
     /// Revokes the leases of jobs without consumers, so that workers compute other jobs. After a longer time the job fails.
     pub(crate) fn expire_jobs(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
-            let Some(job) = self.jobs.get(id).filter(|job| job.running_layout().is_some()) else { continue };
+            let is_open = |job: &&TrackedJob| job.running_layout().is_some() || job.first_record.waits();
+            let Some(job) = self.jobs.get(id).filter(is_open).filter(|job| !job.is_ended()) else { continue };
             if job.spec.index_only || !job.is_idle(self.now, &self.settings) {
                 continue;
             }
@@ -145,6 +153,7 @@ impl Cluster {
             for (worker, splits) in job.leases.by_worker() {
                 self.revoke(*id, worker, splits, ready);
             }
+            self.release_graph(*id);
         }
     }
 

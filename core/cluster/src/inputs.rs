@@ -16,6 +16,35 @@ use crate::records::Record;
 /// Identifies a request that waits for a reply. The driver assigns the ids.
 pub type RequestId = u64;
 
+/// The saved indexes that a preparation uses.
+#[derive(Debug, Clone, Default)]
+pub struct SavedIndexes {
+    /// The latest index of the source. Only shards that changed since then are indexed again.
+    pub latest: Option<Arc<Manifest>>,
+    /// The index that the start position of the job refers to, if it is not the latest. It names the shards that changed.
+    pub of_start: Option<Arc<Manifest>>,
+}
+
+impl From<Option<Arc<Manifest>>> for SavedIndexes {
+    fn from(latest: Option<Arc<Manifest>>) -> Self {
+        Self { latest, of_start: None }
+    }
+}
+
+/// An index to save.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexToSave {
+    /// The job that waits for [`Input::IndexSaved`].
+    pub job: JobId,
+    /// The key of the source.
+    pub key: String,
+    /// The index, which becomes the latest of its source.
+    pub manifest: Arc<Manifest>,
+    /// References to the indexes of the source that other jobs use, and the keys of the indexes of growing sources that jobs of the
+    /// tenant use.
+    pub in_use: Vec<String>,
+}
+
 /// An input of the state machine.
 #[derive(Debug)]
 pub enum Input {
@@ -27,8 +56,8 @@ pub enum Input {
         request: RequestId,
         /// The job.
         spec: Box<JobSpec>,
-        /// The saved index of the dataset; `None` if the dataset has no saved index.
-        saved_index: Option<Arc<Manifest>>,
+        /// The saved indexes of the source.
+        saved_index: SavedIndexes,
     },
     /// A client joins a job, or asks whether it may open the job. Never opens a job.
     JoinJob {
@@ -152,8 +181,8 @@ pub enum Reply {
 /// The results of steps. The driver persists `records`, and then sends `replies`.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Indexes to save, each with its job and the key of its source. The job continues after [`Input::IndexSaved`].
-    pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
+    /// Indexes to save. Their jobs continue after [`Input::IndexSaved`].
+    pub manifests: Vec<IndexToSave>,
     /// Records to persist, in order.
     pub records: Vec<Record>,
     /// Replies to send when the records of this step and of all earlier steps are persisted.

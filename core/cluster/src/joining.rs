@@ -19,14 +19,20 @@ struct WaitingSplit {
 
 impl Cluster {
     /// Revokes splits that wait on a worker and that a new worker would compute earlier. The new worker receives them in the
-    /// same step, because they are the first missing splits and its load is the smallest.
+    /// same step, because they are the first missing splits and its load is the smallest. It also receives a part of the long
+    /// runs, of which it computes the splits that are not leased yet.
     pub(crate) fn revoke_for_new_workers(&mut self, id: JobId, ready: &mut Ready) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.new_candidates.is_empty()) else { return };
         let mut new_workers = std::mem::take(&mut job.new_candidates);
-        let job = &self.jobs[&id];
-        let Some(candidates) = &job.candidates else { return };
         // The splits of a round of a coordinated job must stay together.
-        let Some(layout) = job.running_layout().filter(|layout| !layout.coordinated) else { return };
+        if job.running_layout().is_none_or(|layout| layout.coordinated) {
+            return;
+        }
+        if let Some(candidates) = &job.candidates {
+            job.run_workers.move_to(&new_workers, candidates);
+        }
+        let job = &self.jobs[&id];
+        let (Some(layout), Some(candidates)) = (job.running_layout(), &job.candidates) else { return };
         new_workers.retain(|worker| candidates.room_on(*worker) > 0);
         if new_workers.is_empty() {
             return;
@@ -40,9 +46,10 @@ impl Cluster {
         self.update_candidates(id);
     }
 
-    /// Returns the splits that may move: all uncomputed splits except the first splits of each holder, with one row for each
-    /// core. A worker advances the streams of a job together, so a split of another stream may have begun. Its new holder
-    /// starts at the first undelivered row.
+    /// Returns the splits that may move: all uncomputed splits except the first splits of each holder, with one row or indivisible
+    /// batch for each core. A worker advances the streams of a job together, so a split of another stream may have begun. Its new
+    /// holder starts at the first undelivered row. The splits of a long run stay, because another worker would have to decompress
+    /// the run again.
     fn waiting_splits(
         &self,
         job: &TrackedJob,
@@ -61,9 +68,11 @@ impl Cluster {
         let mut waiting = BTreeMap::new();
         for (holder, splits) in uncomputed {
             let cores = self.workers.get(&holder).map_or(0, |worker| u64::from(worker.cores));
-            let begun = cores.div_ceil(layout.split_rows.max(1)).max(1) as usize;
+            let begun = cores.div_ceil(layout.split_parts().max(1)).max(1) as usize;
             for (split, position) in splits.into_iter().zip(1..).skip(begun) {
-                waiting.insert(split, WaitingSplit { holder, position });
+                if job.run_key(split).is_none() {
+                    waiting.insert(split, WaitingSplit { holder, position });
+                }
             }
         }
         waiting

@@ -11,10 +11,14 @@ mod consumer_reports;
 mod dataset_checks;
 mod deal;
 mod expiry;
+mod first_record;
+mod group_commits;
+mod growing;
 mod initial_cache;
 mod inputs;
 mod joining;
 mod limits;
+mod loaded_graphs;
 mod mix_changes;
 mod opening;
 mod placement;
@@ -43,11 +47,12 @@ use feedline_data::messages::JobState;
 use feedline_data::random::mix64;
 
 pub use self::initial_cache::initial_cache_decision;
-pub use self::inputs::{Input, Ready, Reply, RequestId};
+pub use self::inputs::{IndexToSave, Input, Ready, Reply, RequestId, SavedIndexes};
 use self::records::Record;
 pub use self::replicated_state::ReplicatedState;
 pub use self::settings::{ClusterLimits, ClusterSettings};
 use self::state::deadlines::Deadlines;
+use self::state::group_commits::GroupCommits;
 use self::state::job::TrackedJob;
 use self::state::preparation::Preparation;
 use self::state::running_jobs::RunningJobs;
@@ -117,6 +122,9 @@ pub struct Cluster {
     core_limits: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
     /// The time at which unplanned jobs are redistributed over the workers.
     redistribute_at: Option<Millis>,
+    /// The time until which jobs of an earlier leader keep the workers that hold their graphs.
+    graphs_kept_until: Option<Millis>,
+    group_commits: GroupCommits,
     /// Jobs for which leases must be checked.
     jobs_to_schedule: BTreeSet<JobId>,
     examined_items: u64,
@@ -155,6 +163,8 @@ impl Cluster {
             planned_at: BTreeMap::new(),
             core_limits: BTreeMap::new(),
             redistribute_at: None,
+            graphs_kept_until: None,
+            group_commits: GroupCommits::default(),
             jobs_to_schedule: BTreeSet::new(),
             examined_items: 0,
         }
@@ -173,6 +183,9 @@ impl Cluster {
         let due = self.take_due_jobs();
         self.expire_consumers(&due, ready);
         self.expire_jobs(&due, ready);
+        self.commit_due_groups();
+        self.prepare_again(&due);
+        self.list_growth(&due);
         self.hand_out_tasks();
         self.deal_slots(&due, ready);
         self.schedule(ready);
@@ -210,8 +223,10 @@ impl Cluster {
 
     /// Ends a job. Revokes its leases and changes the plans of its workers and consumers.
     fn end_job(&mut self, job: JobId, state: JobState, ready: &mut Ready) {
+        self.finish_group_commits(job);
         self.drop_preparation(job);
         self.core_limits.remove(&job);
+        self.release_graph(job);
         if let Some(found) = self.jobs.get_mut(&job) {
             for id in std::mem::take(&mut found.workers) {
                 let Some(worker) = self.workers.get_mut(&id) else { continue };

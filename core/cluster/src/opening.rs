@@ -1,27 +1,25 @@
 //! Opens, joins and cancels jobs.
 
-use std::sync::Arc;
-
 use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
 use feedline_data::messages::{JobSpec, JobState, ServiceError, ServiceErrorKind};
 
 use crate::records::Record;
 use crate::spec_checks::check_spec;
-use crate::{Cluster, Ready, Reply};
+use crate::{Cluster, Ready, Reply, SavedIndexes};
 
 impl Cluster {
     pub(crate) fn on_open_job(
         &mut self,
         spec: JobSpec,
-        saved: Option<Arc<Manifest>>,
+        saved: SavedIndexes,
         ready: &mut Ready,
     ) -> Result<JobId, ServiceError> {
         if let Some(job) = self.find_open_job(&spec, true)? {
             return Ok(job);
         }
         let job = JobId(self.next_job);
-        let saved = saved.filter(|_| !spec.reindex);
+        let latest = saved.latest.filter(|_| !spec.reindex);
+        let saved = SavedIndexes { latest, ..saved };
         self.record(Record::Opened { job, spec: Box::new(spec) }, ready);
         self.begin_preparation(job, saved);
         Ok(job)
@@ -78,6 +76,8 @@ fn is_same_job(open: &JobSpec, requested: &JobSpec) -> bool {
     if open.elastic && requested.elastic {
         requested.consumers = open.consumers;
     }
+    // The job has already started.
+    requested.accept_reuploaded = open.accept_reuploaded;
     requested.pipeline.adopt_function_code(&open.pipeline);
     *open == requested
 }

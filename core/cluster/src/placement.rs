@@ -5,6 +5,7 @@ use feedline_data::ids::{JobId, WorkerId};
 
 use crate::Cluster;
 use crate::state::candidates::{CandidateQueue, LeaseCandidate};
+use crate::state::worker::SplitParts;
 
 /// Number of workers of an unplanned job, as a multiple of its even share of all workers. With few jobs, every job uses all
 /// workers. With many jobs, each worker serves only a few jobs.
@@ -17,7 +18,7 @@ impl Cluster {
             self.choose_candidates(id);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(split_rows) = job.running_layout().map(|layout| layout.split_rows) else { return };
+        let Some(split) = job.running_layout().map(SplitParts::of) else { return };
         let Some(candidates) = &mut job.candidates else { return };
         let changed = std::mem::take(&mut job.changed_loads);
         self.examined_items += changed.len() as u64;
@@ -25,7 +26,7 @@ impl Cluster {
         for worker in changed {
             if let Some(found) = self.workers.get(&worker) {
                 let least = self.settings.leases_ahead;
-                candidates.set_load(worker, found.load(id, least, split_rows), least);
+                candidates.set_load(worker, found.load(id, least, split), least);
             }
         }
         // The number of splits ahead of each stream depends on the capacity of all candidates.
@@ -37,6 +38,7 @@ impl Cluster {
         let is_planned = !planned.is_empty();
         let candidates = if is_planned { planned } else { self.unplanned_candidates(id) };
         self.set_core_limits(id, (!is_planned).then_some(candidates.as_slice()));
+        let candidates = self.graph_candidates(id, candidates);
         self.examined_items += candidates.len() as u64;
         for candidate in &candidates {
             if let Some(worker) = self.workers.get_mut(&candidate.worker) {
@@ -63,8 +65,11 @@ impl Cluster {
     /// Returns the workers for an unplanned job. The jobs of a tenant with a core quota share the quota evenly. Each job
     /// uses the smallest number of workers that provide its cores, rather than small fractions of many workers.
     fn unplanned_candidates(&self, id: JobId) -> Vec<LeaseCandidate> {
-        let candidates = workers_for_unplanned_job(&self.live_workers, id, self.running_jobs.total());
         let job = &self.jobs[&id];
+        let candidates = match job.graph() {
+            Some(graph) => self.unplanned_graph_workers(id, graph),
+            None => workers_for_unplanned_job(&self.live_workers, id, self.running_jobs.total()),
+        };
         let running = self.running_jobs.of_tenant(&job.spec.tenant);
         let Some(quota) = self.cores_quota(job).filter(|_| running > 0) else { return candidates };
         let part = quota / f64::from(running);
@@ -90,9 +95,12 @@ impl Cluster {
         self.workers.get(&worker).is_some_and(|worker| worker.accepts_work())
     }
 
-    /// Redistributes the unplanned jobs over the workers, shortly after the number of running jobs has changed.
+    /// Redistributes the unplanned jobs over the workers, shortly after the number of running jobs has changed, and when jobs of an
+    /// earlier leader may use workers that do not hold their graphs.
     pub(crate) fn redistribute_if_due(&mut self) {
-        if self.redistribute_at.take_if(|at| *at <= self.now).is_none() {
+        let has_other_jobs = self.redistribute_at.take_if(|at| *at <= self.now).is_some();
+        let may_load_graphs = self.graphs_kept_until.take_if(|until| *until <= self.now).is_some();
+        if !has_other_jobs && !may_load_graphs {
             return;
         }
         let unplanned = self.jobs.values().filter(|job| job.running_layout().is_some() && !job.is_planned);

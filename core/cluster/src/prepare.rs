@@ -1,34 +1,43 @@
-//! Prepares a job's dataset: workers list and index the shards, unless a saved index is still valid.
+//! Prepares a job's dataset: workers list the shards, and index those that changed since the saved index.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use feedline_data::growth::{Growth, GrowthPosition, check_partition_count};
 use feedline_data::ids::{JobId, TaskId, WorkerId};
-use feedline_data::manifest::{Manifest, ShardIndex, ShardRef};
-use feedline_data::messages::{JobState, Task, TaskOutput, TaskResult, source_key};
+use feedline_data::manifest::{DatasetSummary, IndexedShard, Manifest, ShardRef};
+use feedline_data::messages::{JobState, Task, TaskOutput, TaskResult, index_key};
+use feedline_data::pipeline::Format;
 
-use crate::dataset_checks::{check_dataset, check_shard_count, first_defect};
+use crate::dataset_checks::{check_dataset, check_shard_count, check_start, first_defect};
 use crate::records::Record;
+use crate::state::first_record::FirstRecordWait;
+use crate::state::job::TrackedJob;
 use crate::state::preparation::Preparation;
 use crate::state::worker::TrackedWorker;
-use crate::{Cluster, Ready};
+use crate::{Cluster, IndexToSave, Ready, SavedIndexes};
 
 /// Maximum number of shards that one task indexes.
 const MAX_TASK_SHARDS: usize = 16;
-/// A task is full when the total size of its shards reaches this number of bytes.
+/// Maximum number of shards of a task that are not read, such as images in the directories of their classes.
+const MAX_TASK_UNREAD_SHARDS: usize = 1024;
+/// A task is full when the total size of the shards that it reads reaches this number of bytes.
 const MAX_TASK_BYTES: u64 = 256 << 20;
+/// The error of a job that resumes in a topic without the index of its position.
+const UNKNOWN_OFFSETS: &str = "the coordinators have no record of the offsets that the position refers to, or have removed it after many newer jobs; \
+    resume with the same pipeline, tenant and coordinators as before and without a new index, or open a new job without a position";
 /// Maximum number of concurrent tasks on a worker.
 const MAX_TASKS_PER_WORKER: usize = 2;
 
 impl Cluster {
     /// Starts to prepare a job's dataset. The first task lists the shards.
-    pub(crate) fn begin_preparation(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
+    pub(crate) fn begin_preparation(&mut self, job: JobId, saved: SavedIndexes) {
         self.preparations.insert(job, Preparation::new(saved));
         self.add_task(job, None);
     }
 
-    fn add_task(&mut self, job: JobId, shards: Option<Range<usize>>) {
+    pub(crate) fn add_task(&mut self, job: JobId, shards: Option<Range<usize>>) {
         let id = TaskId(self.next_task);
         self.next_task += 1;
         if let Some(preparation) = self.preparations.get_mut(&job) {
@@ -84,8 +93,13 @@ impl Cluster {
             let has_room = worker.accepts_work() && worker.tasks.len() < MAX_TASKS_PER_WORKER;
             self.set_task_room(id, has_room.then_some(worker.tasks.len()));
         }
-        while let Some((running, worker)) = self.task_room.first().copied() {
+        while let Some(first) = self.task_room.first().copied() {
             let Some(job) = self.task_queue.start_next() else { break };
+            // A worker that cannot reach the brokers of a running job does not list its topics again if there is another worker.
+            let growth = self.jobs.get(&job).and_then(|found| found.growth.as_ref());
+            let avoided = growth.and_then(|growth| growth.failed_worker);
+            let chosen = self.task_room.iter().find(|(_, worker)| Some(*worker) != avoided);
+            let (running, worker) = chosen.copied().unwrap_or(first);
             self.examined_items += 1;
             let task =
                 self.preparations.get_mut(&job).and_then(|preparation| preparation.assign_task(worker));
@@ -117,8 +131,10 @@ impl Cluster {
             let (preparation, spec) = (self.preparations.get(job)?, &self.jobs.get(job)?.spec);
             let shards = preparation.task(*id)?.shards.clone();
             let reads = self.settings.tenants.reads_of(&spec.tenant).clone();
-            let shards = shards.map(|range| preparation.listed(range));
-            Some(Task { id: *id, source: spec.pipeline.source.clone(), shards, reads })
+            let shards = shards.map(|range| preparation.pending(range));
+            let found = self.jobs.get(job)?;
+            let lists_growth = shards.is_none() && (found.layout.is_some() || found.first_record.waits());
+            Some(Task { id: *id, source: spec.pipeline.listed_source(), shards, reads, lists_growth })
         };
         worker.tasks.iter().filter_map(task).collect()
     }
@@ -141,36 +157,94 @@ impl Cluster {
             let task = self.preparations.get(&job).and_then(|preparation| preparation.task(result.id));
             let Some(shards) = task.map(|task| task.shards.clone()) else { continue };
             match (result.outcome, shards) {
+                (Ok(TaskOutput::Listed(listed)), None) if self.is_running(job) => {
+                    self.on_growth_listed(job, &listed, ready);
+                }
+                (Ok(TaskOutput::Unavailable(reason)), None) => {
+                    self.on_growth_unavailable(job, worker, reason, ready);
+                }
                 (Ok(TaskOutput::Listed(listed)), None) => self.on_listed(job, result.id, listed, ready),
                 (Ok(TaskOutput::Indexed(indexes)), Some(range)) => {
                     self.on_indexed(job, result.id, range, indexes, ready);
                 }
                 // The result has the wrong kind for the task.
                 (Ok(_), _) => self.return_tasks(&[result.id].into()),
+                (Err(message), _) if self.is_running(job) => self.on_growth_failed(job, message, ready),
                 (Err(message), _) => self.end_job(job, JobState::Failed(message), ready),
             }
         }
     }
 
     fn on_listed(&mut self, job: JobId, task: TaskId, shards: Vec<ShardRef>, ready: &mut Ready) {
-        if let Err(message) = check_shard_count(shards.len()) {
+        let check = if self.is_unbounded(job) { check_partition_count } else { check_shard_count };
+        if let Err(message) = check(shards.len()) {
             self.end_job(job, JobState::Failed(message), ready);
             return;
         }
         self.remove_task(job, task);
-        let Some(preparation) = self.preparations.get_mut(&job) else { return };
-        if let Some(saved) = preparation.saved_index.take() {
-            match saved.check_unchanged(&shards) {
-                Ok(()) => self.save_index(job, saved, ready),
-                Err(message) => self.end_job(job, JobState::Failed(message), ready),
-            }
+        let resumes_growing = self
+            .jobs
+            .get(&job)
+            .is_some_and(|found| found.spec.start.is_some() && found.spec.pipeline.source.is_growing());
+        if resumes_growing {
+            let Some(preparation) = self.preparations.get_mut(&job) else { return };
+            let saved = preparation.saved_index.take();
+            self.on_growing_listed(job, saved, &shards, ready);
             return;
         }
-        let ranges = task_ranges(&shards);
-        preparation.set_listed(shards);
+        let Some((shards, mut indexed)) = self.with_first_offsets(job, shards) else {
+            self.wait_for_first_record(job);
+            return;
+        };
+        let Some(preparation) = self.preparations.get_mut(&job) else { return };
+        if let Some(saved) = preparation.saved_index.take() {
+            let reuse = saved.reuse_for(&shards);
+            preparation.changes = reuse.changes;
+            let is_complete = reuse.is_complete(saved.shards.len());
+            if !is_complete {
+                let known = |number: Option<usize>| number.map(|number| saved.shards[number].to_indexed());
+                indexed = reuse.indexed.into_iter().map(known).collect();
+            }
+            // Only the latest index is compared with the shards, but the position may refer to it too.
+            preparation.start_index.get_or_insert_with(|| Arc::clone(&saved));
+            if is_complete {
+                self.finish_manifest(job, saved, ready);
+                return;
+            }
+        }
+        preparation.set_listed(shards, indexed);
+        let source = self.jobs.get(&job).map(|found| &found.spec.pipeline.source);
+        let formats: Vec<Format> =
+            source.iter().flat_map(|source| source.datasets()).map(|source| source.format).collect();
+        let ranges = task_ranges(&preparation.pending(0..preparation.pending_len()), &formats);
         ranges.into_iter().for_each(|range| self.add_task(job, Some(range)));
         self.touch_consumers_of_job(job);
         self.finish_index(job, ready);
+    }
+
+    /// Handles the listing of a job that resumes in a growing source. The job continues with the recorded offsets.
+    fn on_growing_listed(
+        &mut self,
+        job: JobId,
+        saved: Option<Arc<Manifest>>,
+        listed: &[ShardRef],
+        ready: &mut Ready,
+    ) {
+        let start = self.jobs.get(&job).and_then(|found| found.spec.start.as_ref());
+        let growth = start.and_then(|start| start.growth.as_deref());
+        let ranges = start.and_then(|start| start.ranges.as_deref());
+        let checked = match (growth, saved, ranges) {
+            (Some(growth), ..) => growth.growth.compare(listed).map(|_| Arc::new(growth.manifest())),
+            (None, Some(saved), _) => saved.check_resumable(listed).map(|()| saved),
+            (None, None, Some(ranges)) => ranges
+                .manifest()
+                .and_then(|recorded| recorded.check_resumable(listed).map(|()| Arc::new(recorded))),
+            (None, None, None) => Err(UNKNOWN_OFFSETS.to_owned()),
+        };
+        match checked {
+            Ok(manifest) => self.finish_manifest(job, manifest, ready),
+            Err(message) => self.end_job(job, JobState::Failed(message), ready),
+        }
     }
 
     fn on_indexed(
@@ -178,7 +252,7 @@ impl Cluster {
         job: JobId,
         task: TaskId,
         range: Range<usize>,
-        indexes: Vec<ShardIndex>,
+        indexes: Vec<IndexedShard>,
         ready: &mut Ready,
     ) {
         if range.len() != indexes.len() {
@@ -201,21 +275,67 @@ impl Cluster {
     fn finish_index(&mut self, job: JobId, ready: &mut Ready) {
         let Some(shards) = self.preparations.get_mut(&job).and_then(Preparation::take_shards) else { return };
         let defect = first_defect(&shards);
+        let has_columns = shards.iter().any(|shard| shard.index.schema.is_some());
         match Manifest::build(shards) {
-            Ok(manifest) => self.save_index(job, Arc::new(manifest), ready),
+            Ok(manifest) if self.is_unbounded(job) => {
+                let (growth, columns) = (Growth::of_manifest(&manifest), manifest.schema);
+                if let Some(preparation) = self.preparations.get_mut(&job) {
+                    preparation.partitions.clone_from(&growth.partitions);
+                }
+                let manifest = GrowthPosition { growth, columns, split_rows: 0 }.manifest();
+                self.finish_manifest(job, Arc::new(manifest), ready);
+            }
+            // The records of the topics determine the columns, so the job waits for the first record.
+            Err(_) if self.is_unbounded(job) && defect.is_none() && !has_columns => {
+                self.wait_for_first_record(job);
+            }
+            Ok(manifest) => self.finish_manifest(job, Arc::new(manifest), ready),
             // If the dataset has no readable rows, the first defect explains the cause better.
             Err(message) => self.end_job(job, JobState::Failed(defect.unwrap_or(message)), ready),
         }
     }
 
-    /// Asks the driver to save an index, so that every later leader can load it.
-    fn save_index(&mut self, job: JobId, manifest: Arc<Manifest>, ready: &mut Ready) {
-        let (Some(found), Some(preparation)) = (self.jobs.get(&job), self.preparations.get_mut(&job)) else {
+    /// Checks that the job may start with this content, and saves the index. An index that does not match the start position is
+    /// not saved, so that the saved index still names the shards that changed.
+    fn finish_manifest(&mut self, job: JobId, manifest: Arc<Manifest>, ready: &mut Ready) {
+        let (Some(found), Some(preparation)) = (self.jobs.get(&job), self.preparations.get(&job)) else {
             return;
         };
-        let key = source_key(&found.spec.tenant, &found.spec.pipeline.source);
-        ready.manifests.push((job, key, Arc::clone(&manifest)));
-        preparation.unsaved_index = Some(manifest);
+        let start_index = preparation.start_index.as_deref();
+        match check_start(&found.spec, &manifest, start_index) {
+            Ok(()) => self.save_index(job, manifest, ready),
+            Err(message) => self.end_job(job, JobState::Failed(message), ready),
+        }
+    }
+
+    /// Asks the driver to save an index, so that every later leader can load it.
+    fn save_index(&mut self, job: JobId, manifest: Arc<Manifest>, ready: &mut Ready) {
+        let Some(found) = self.jobs.get(&job) else { return };
+        let (tenant, source) = (&found.spec.tenant, found.spec.pipeline.listed_source());
+        let uses_source = |other: &&TrackedJob| {
+            !other.is_ended() && other.spec.tenant == *tenant && other.spec.pipeline.listed_source() == source
+        };
+        let references = self.jobs.values().filter(uses_source).filter_map(|other| other.dataset.as_ref());
+        let mut in_use: Vec<String> =
+            references.map(|dataset| dataset.index_reference().to_owned()).collect();
+        let key = index_key(tenant, &source, &manifest.fingerprint());
+        if source.is_growing() {
+            in_use.extend(self.recorded_keys(tenant));
+        }
+        let index = IndexToSave { job, key, manifest: Arc::clone(&manifest), in_use };
+        if let Some(preparation) = self.preparations.get_mut(&job) {
+            ready.manifests.push(index);
+            preparation.unsaved_index = Some(manifest);
+        }
+    }
+
+    /// The keys of the indexes that the jobs of a tenant with growing sources use.
+    fn recorded_keys(&self, tenant: &str) -> impl Iterator<Item = String> {
+        let open = self.jobs.values().filter(move |job| !job.is_ended() && job.spec.tenant == tenant);
+        open.filter(|job| job.spec.pipeline.source.is_growing()).filter_map(|job| {
+            let (dataset, source) = (job.dataset.as_ref()?, job.spec.pipeline.listed_source());
+            Some(index_key(&job.spec.tenant, &source, &dataset.fingerprint))
+        })
     }
 
     pub(crate) fn on_index_saved(&mut self, job: JobId, saved: Result<(), String>, ready: &mut Ready) {
@@ -231,14 +351,35 @@ impl Cluster {
 
     /// Starts a job with an indexed dataset. Fails the job if its pipeline is incompatible with the dataset.
     fn start_job(&mut self, job: JobId, manifest: &Manifest, ready: &mut Ready) {
+        let preparation = self.preparations.get_mut(&job);
+        let (changes, partitions) = preparation
+            .map(|preparation| (preparation.changes, std::mem::take(&mut preparation.partitions)))
+            .unwrap_or_default();
         self.drop_preparation(job);
         let Some(found) = self.jobs.get(&job) else { return };
-        if let Err(message) = check_dataset(&found.spec, manifest) {
+        let mut dataset = DatasetSummary { changes, ..manifest.summary() };
+        dataset.batch_bytes = found.spec.pipeline.expected_batch_bytes(&dataset);
+        if let Err(message) = check_dataset(&found.spec, manifest, &dataset) {
             self.end_job(job, JobState::Failed(message), ready);
             return;
         }
-        self.record(Record::DatasetIndexed { job, dataset: manifest.summary() }, ready);
+        if let Some(found) = self.jobs.get_mut(&job) {
+            found.first_record = FirstRecordWait::default();
+        }
+        self.record(Record::DatasetIndexed { job, dataset }, ready);
+        self.begin_group_commits(job);
+        if !partitions.is_empty() {
+            self.record(Record::Grown { job, partitions, segment: None, epoch_ms: 0 }, ready);
+        }
         self.touch_consumers_of_job(job);
+    }
+
+    fn is_running(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|found| found.layout.is_some())
+    }
+
+    fn is_unbounded(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|found| found.spec.pipeline.source.is_unbounded())
     }
 
     fn touch_consumers_of_job(&mut self, job: JobId) {
@@ -248,15 +389,24 @@ impl Cluster {
     }
 }
 
-/// Divides the listed shards into ranges, one range per task.
-fn task_ranges(shards: &[ShardRef]) -> Vec<Range<usize>> {
+/// Divides the listed shards into ranges, one range per task. `formats` are those of the datasets of a mix.
+fn task_ranges(shards: &[ShardRef], formats: &[Format]) -> Vec<Range<usize>> {
+    let is_read = |shard: &ShardRef| {
+        let format = formats.get(shard.part as usize);
+        !matches!(format, Some(Format::Files | Format::ImageFolder))
+    };
     let mut ranges = Vec::new();
-    let (mut start, mut bytes) = (0, 0_u64);
+    let (mut start, mut bytes, mut unread) = (0, 0_u64, 0);
     for (place, shard) in shards.iter().enumerate() {
-        bytes = bytes.saturating_add(shard.size_bytes);
-        if bytes >= MAX_TASK_BYTES || place + 1 - start >= MAX_TASK_SHARDS {
+        if is_read(shard) {
+            bytes = bytes.saturating_add(shard.size_bytes);
+        } else {
+            unread += 1;
+        }
+        let read = place + 1 - start - unread;
+        if bytes >= MAX_TASK_BYTES || read >= MAX_TASK_SHARDS || unread >= MAX_TASK_UNREAD_SHARDS {
             ranges.push(start..place + 1);
-            (start, bytes) = (place + 1, 0);
+            (start, bytes, unread) = (place + 1, 0, 0);
         }
     }
     if start < shards.len() {
@@ -270,8 +420,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_task_has_more_shards_if_they_are_not_read() {
+        let shard = |part| ShardRef { size_bytes: MAX_TASK_BYTES, part, ..ShardRef::default() };
+        let formats = [Format::ImageFolder, Format::Text];
+        assert_eq!(task_ranges(&vec![shard(0); 2000], &formats), [0..1024, 1024..2000]);
+        assert_eq!(task_ranges(&[shard(0), shard(0), shard(1), shard(0)], &formats), [0..3, 3..4]);
+    }
+
+    #[test]
     fn a_task_has_at_most_16_shards_and_about_256_mib() {
-        let shard = |size_bytes| ShardRef { url: String::new(), size_bytes, version: String::new(), part: 0 };
+        let shard = |size_bytes| ShardRef {
+            url: String::new(),
+            size_bytes,
+            version: String::new(),
+            ..ShardRef::default()
+        };
+        let task_ranges = |shards: &[ShardRef]| task_ranges(shards, &[Format::Text]);
         assert_eq!(task_ranges(&vec![shard(1); 33]), [0..16, 16..32, 32..33]);
         let sizes = [MAX_TASK_BYTES - 1, 1, 1, MAX_TASK_BYTES, 5];
         assert_eq!(task_ranges(&sizes.map(shard)), [0..2, 2..4, 4..5]);

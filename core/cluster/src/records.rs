@@ -1,10 +1,12 @@
 //! Records: decisions that survive a restart of the coordinator. Applying all records in order rebuilds the durable state.
 
+use feedline_data::growth::{Growth, GrowthPartition};
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::messages::{JobSpec, JobState};
 use feedline_data::mix::MixChange;
+use feedline_data::segments::Segment;
 use serde::{Deserialize, Serialize};
 
 use crate::state::slot_ownership::SlotOwnership;
@@ -99,6 +101,23 @@ pub enum Record {
         /// The mix weight changes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mix: Vec<MixChange>,
+        /// Unbounded jobs: the recorded partitions and the undelivered segments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        growth: Option<Box<Growth>>,
+    },
+    /// Unbounded jobs: partitions were added, or the next rows of the job are those of a segment.
+    Grown {
+        /// The job.
+        job: JobId,
+        /// The new partitions.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        partitions: Vec<GrowthPartition>,
+        /// The segment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        segment: Option<Segment>,
+        /// Milliseconds since the start of the segment's epoch.
+        #[serde(default)]
+        epoch_ms: u64,
     },
     /// The weights of a mix change after all granted splits.
     #[serde(rename = "remixed")]
@@ -130,6 +149,7 @@ impl Record {
             | Self::SlotsMoved { job, .. }
             | Self::Progress { job, .. }
             | Self::WeightsChanged { job, .. }
+            | Self::Grown { job, .. }
             | Self::Ended { job, .. } => *job,
         }
     }

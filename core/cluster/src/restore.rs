@@ -1,15 +1,13 @@
 //! Rebuilds the state machine from records, and compacts its state to a minimal list of records.
 
-use std::sync::Arc;
-
 use feedline_data::ids::{JobId, Millis};
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::source_key;
+use feedline_data::manifest::ContentId;
+use feedline_data::messages::saved_index_key;
 
 use crate::records::Record;
 use crate::state::job::TrackedJob;
 use crate::state::worker::TrackedWorker;
-use crate::{Cluster, ClusterSettings};
+use crate::{Cluster, ClusterSettings, SavedIndexes};
 
 impl Cluster {
     /// Rebuilds the durable state from records, in the order in which they were persisted. The lease times of workers with
@@ -29,6 +27,7 @@ impl Cluster {
         for id in jobs {
             cluster.restore_job(id);
         }
+        cluster.keep_graphs();
         cluster
     }
 
@@ -54,25 +53,31 @@ impl Cluster {
             }
         }
         if job.dataset.is_none() {
-            self.begin_preparation(id, None);
+            self.begin_preparation(id, SavedIndexes::default());
+        } else {
+            self.begin_group_commits(id);
         }
     }
 
-    /// Returns the jobs with datasets in preparation and the keys of their sources. After [`Self::restore`] the driver
+    /// Returns the jobs with datasets in preparation and the keys of their saved indexes. After [`Self::restore`] the driver
     /// passes the saved indexes to [`Self::set_saved_index`].
     pub fn preparing_jobs(&self) -> Vec<(JobId, String)> {
-        let key = |job: &JobId| {
-            let spec = &self.jobs[job].spec;
-            source_key(&spec.tenant, &spec.pipeline.source)
-        };
-        self.preparations.keys().map(|job| (*job, key(job))).collect()
+        let key = |job: &JobId| Some((*job, saved_index_key(&self.jobs[job].spec)?));
+        self.preparations.keys().filter_map(key).collect()
     }
 
-    /// Sets the saved index of a preparing job's dataset, unless the job requests a new index.
-    pub fn set_saved_index(&mut self, job: JobId, saved: Arc<Manifest>) {
+    /// Returns the content id of a preparing job's start position; unknown without a start position.
+    pub fn start_content(&self, job: JobId) -> ContentId {
+        let start = self.jobs.get(&job).and_then(|found| found.spec.start.as_ref());
+        start.map(|start| start.content.clone()).unwrap_or_default()
+    }
+
+    /// Sets the saved indexes of a preparing job's source. A job that requests a new index ignores the latest index.
+    pub fn set_saved_index(&mut self, job: JobId, saved: SavedIndexes) {
         let reindex = self.jobs.get(&job).is_some_and(|found| found.spec.reindex);
-        if let Some(preparation) = self.preparations.get_mut(&job).filter(|_| !reindex) {
-            preparation.saved_index = Some(saved);
+        if let Some(preparation) = self.preparations.get_mut(&job) {
+            preparation.saved_index = saved.latest.filter(|_| !reindex);
+            preparation.start_index = saved.of_start;
         }
     }
 

@@ -42,6 +42,8 @@ impl Cluster {
             elapsed_ns: worker.elapsed_ns,
             cpu: worker.cpu,
             jobs: stats.remove(id).unwrap_or_default(),
+            stores: worker.stores.clone(),
+            graphs: self.graphs_of(worker),
         });
         let running = self.jobs.values().filter(|job| !job.is_ended());
         let sessions = running.flat_map(|job| {
@@ -56,6 +58,7 @@ impl Cluster {
         });
         let weights = self.mean_weights();
         let facts = self.jobs.values().filter(|job| !job.is_ended()).filter_map(|job| {
+            let topic = job.topic_sample();
             Some(JobProperties {
                 job: job.id,
                 tenant: job.spec.tenant.clone(),
@@ -65,6 +68,8 @@ impl Cluster {
                 passes_left: job.passes_left(),
                 weight: self.cluster_weight(&job.spec, &weights),
                 quota: *self.settings.tenants.quota_of(&job.spec.tenant),
+                lag_rows: topic.map(|topic| topic.backlog_rows).or_else(|| job.lag_rows()),
+                topic,
             })
         });
         let preparing = self.jobs.values().filter(|job| !job.is_ended() && job.dataset.is_none());

@@ -9,6 +9,7 @@ use crate::records::Record;
 use crate::state::candidates::CandidateQueue;
 use crate::state::job::{TouchedStreams, TrackedJob};
 use crate::state::leases::LeaseHolder;
+use crate::state::run_workers::RunWorkers;
 use crate::{Cluster, Ready};
 
 /// Minimum number of splits leased ahead of each stream, so that one worker can compute a split while the consumer receives
@@ -50,6 +51,7 @@ impl Cluster {
             self.assign_relaxed(id, ready);
             self.touch_old_leases(id);
             self.update_candidates(id);
+            self.revoke_without_graph(id, ready);
             self.recall(id, ready);
             self.revoke_for_new_workers(id, ready);
             self.lease_missing(id, ready);
@@ -60,8 +62,8 @@ impl Cluster {
 
     /// Marks the streams whose leases have become late or recallable.
     fn touch_old_leases(&mut self, id: JobId) {
-        let (now, straggler_ms) = (self.now, self.settings.straggler_ms);
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let (now, straggler_ms) = (self.now, job.straggler_ms(&self.settings));
         while let Some(split) = job.lease_ages.pop_late(now, straggler_ms) {
             self.examined_items += 1;
             let Some(lease) = job.leases.get(split) else { continue };
@@ -71,7 +73,9 @@ impl Cluster {
                 now.saturating_sub(holder.granted_at) >= straggler_ms
                     && worker.is_some_and(|worker| !worker.is_computed(id, split))
             };
-            if lease.only_holder().is_some_and(|holder| is_late(&holder)) {
+            // A second worker would have to decompress the run of the split from its start.
+            let may_copy = job.run_key(split).is_none();
+            if may_copy && lease.only_holder().is_some_and(|holder| is_late(&holder)) {
                 job.late_splits.insert(split);
             }
         }
@@ -126,10 +130,12 @@ impl Cluster {
         let touched = job.refresh_missing(ahead);
         self.examined_items += if touched.all { streams } else { touched.streams.len() } as u64;
         let missing = job.missing_splits.len();
-        let grants = self.choose_grants(&self.jobs[&id], &touched, &mut candidates);
+        let mut run_workers = std::mem::take(&mut job.run_workers);
+        let grants = self.choose_grants(&self.jobs[&id], &touched, &mut candidates, &mut run_workers);
         let has_granted_all = grants.splits.len() == missing;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.candidates = Some(candidates);
+            job.run_workers = run_workers;
         }
         self.grant_all(id, grants, ready);
         if has_granted_all && self.jobs[&id].is_fully_leased() {
@@ -145,12 +151,13 @@ impl Cluster {
         job: &TrackedJob,
         touched: &TouchedStreams,
         candidates: &mut CandidateQueue,
+        run_workers: &mut RunWorkers,
     ) -> Grants {
         let mut grants = Grants::default();
         let mut last = None;
         while let Some(split) = job.missing_splits.after(last).filter(|_| candidates.has_room()) {
             last = Some(split);
-            self.choose_grant(job, split, candidates, &mut grants);
+            self.choose_grant(job, split, candidates, run_workers, &mut grants);
         }
         let mut rest: Vec<SplitRef> = Vec::new();
         if touched.all {
@@ -163,7 +170,7 @@ impl Cluster {
             rest.sort_unstable();
         }
         for split in rest {
-            self.choose_grant(job, split, candidates, &mut grants);
+            self.choose_grant(job, split, candidates, run_workers, &mut grants);
         }
         grants
     }
@@ -173,6 +180,7 @@ impl Cluster {
         job: &TrackedJob,
         split: SplitRef,
         candidates: &mut CandidateQueue,
+        run_workers: &mut RunWorkers,
         grants: &mut Grants,
     ) {
         if grants.splits.contains(&split) {
@@ -184,10 +192,19 @@ impl Cluster {
             let mut holders = job.leases.holders_of_round(split.epoch, split.ordinal);
             holders.find(|worker| self.accepts_work(*worker) && !is_avoided(*worker))
         };
-        let chosen = if is_coordinated { holder_of_round() } else { None }.or_else(|| {
+        let holder = if is_coordinated { holder_of_round() } else { None };
+        let run_worker = job.run_key(split).filter(|_| holder.is_none());
+        let run_worker = run_worker.and_then(|key| run_workers.worker(key, candidates));
+        let run_worker = run_worker.filter(|worker| !is_avoided(*worker));
+        // Another worker would have to decompress the run from its start, so the split waits for its worker.
+        if run_worker.is_some_and(|worker| candidates.room_on(worker) == 0) && !self.is_urgent(job, split) {
+            return;
+        }
+        let chosen = holder.or(run_worker).or_else(|| {
             let is_urgent = self.is_urgent(job, split);
             let (best, first) = candidates.choose(is_urgent, is_avoided);
-            let elsewhere = || if is_urgent { self.choose_elsewhere(candidates, is_avoided) } else { None };
+            let elsewhere =
+                || if is_urgent { self.choose_elsewhere(job.id, candidates, is_avoided) } else { None };
             // Use a worker that the consumer could not reach only as the last resort.
             best.or_else(elsewhere).or(first)
         });
@@ -208,10 +225,12 @@ impl Cluster {
     /// Returns the least loaded worker that is not a candidate of the job.
     fn choose_elsewhere(
         &self,
+        job: JobId,
         candidates: &CandidateQueue,
         is_avoided: impl Fn(WorkerId) -> bool,
     ) -> Option<WorkerId> {
         let others = self.live_workers.iter().filter(|id| !candidates.contains(**id) && !is_avoided(**id));
+        let others = others.filter(|id| self.has_graph_of(job, **id));
         others.min_by_key(|id| self.workers.get(id).map(|worker| worker.lease_count())).copied()
     }
 
@@ -250,10 +269,9 @@ impl Cluster {
         };
         self.examined_items += (candidates.workers().count() + job.late_splits.len()) as u64;
         let is_idle = |worker: &WorkerId| {
-            let load = |found: &crate::state::worker::TrackedWorker| found.load(id, 0, 0);
-            self.workers.get(worker).is_some_and(|found| {
-                found.accepts_work() && !found.memory_full && load(found).uncomputed == 0
-            })
+            self.workers
+                .get(worker)
+                .is_some_and(|found| found.accepts_work() && !found.memory_full && found.uncomputed(id) == 0)
         };
         let mut idle: Vec<WorkerId> = candidates.workers().filter(is_idle).collect();
         for split in &job.late_splits {

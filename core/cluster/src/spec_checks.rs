@@ -50,6 +50,17 @@ pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
     if spec.epochs == 0 {
         return Err("invalid number of epochs: 0; set epochs to at least 1".to_owned());
     }
+    if spec.index_only && spec.pipeline.source.is_unbounded() {
+        return Err(
+            "a source with `until: none` has no index; run the pipeline, or set `until: latest`".to_owned()
+        );
+    }
+    if spec.epochs > 1 && spec.pipeline.source.is_unbounded() {
+        return Err(format!(
+            "a job with `until: none` has no end, so it cannot have {} epochs; set epochs to 1, and divide the job with `epoch` in its source",
+            spec.epochs
+        ));
+    }
     if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&spec.weight) {
         return Err(format!(
             "invalid weight {}; use a weight from {MIN_WEIGHT} to {MAX_WEIGHT}",
@@ -98,7 +109,7 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
             start.open_ranges.len()
         ));
     }
-    Ok(())
+    start.ranges.as_ref().map_or(Ok(()), |ranges| ranges.check())
 }
 
 /// Checks the weight changes in a start position.

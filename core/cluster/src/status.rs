@@ -1,9 +1,10 @@
 //! Builds the details of a job for workers, and the status of jobs for users.
 
 use feedline_data::ids::JobId;
+use feedline_data::manifest::DatasetSummary;
 use feedline_data::messages::{
     ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, ServiceError, ServiceErrorKind,
-    StoreStats, source_key,
+    StoreStats, index_key,
 };
 
 use crate::initial_cache::initial_cache_decision;
@@ -37,8 +38,8 @@ impl Cluster {
             job: id,
             pipeline: job.spec.pipeline.clone(),
             layout: layout.clone(),
-            source_key: source_key(&job.spec.tenant, &job.spec.pipeline.source),
-            dataset: dataset.clone(),
+            source_key: index_key(&job.spec.tenant, &job.spec.pipeline.listed_source(), &dataset.fingerprint),
+            dataset: dataset.without_ranges(),
             audit: job.spec.audit,
             cache: self
                 .settings
@@ -79,6 +80,8 @@ impl Cluster {
             delivered.add(&consumer.earlier_stats);
             consumer.stats.values().for_each(|stats| delivered.add(stats));
         }
+        let listing_error = job.growth.as_ref().and_then(|growth| growth.source_error.clone());
+        let first_record = job.first_record.reason().filter(|_| !job.is_ended()).map(str::to_owned);
         JobStatus {
             job: job.id,
             tenant: job.spec.tenant.clone(),
@@ -86,7 +89,7 @@ impl Cluster {
             state: self.job_state(job),
             epochs: job.spec.epochs,
             consumers: job.spec.consumers,
-            dataset: job.dataset.clone(),
+            dataset: job.dataset.as_ref().map(DatasetSummary::without_ranges),
             layout: job.layout.clone(),
             position: job.position(),
             operators,
@@ -102,6 +105,7 @@ impl Cluster {
             workers: self.live_workers(),
             settled: job.unsettled_workers.is_empty(),
             slot_owners: job.slots.owners().collect(),
+            source_error: listing_error.or(first_record).or_else(|| self.graph_wait(job)),
         }
     }
 }

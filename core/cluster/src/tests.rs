@@ -1,7 +1,12 @@
 //! Tests of the state machine, input by input. The simulation in `coordinator/raft/tests/simulation.rs` tests long sequences of
 //! inputs with faults.
 
+mod changing;
+mod committing;
+mod first_record;
 mod granting;
+mod graphs;
+mod growing;
 mod joining;
 mod limits;
 mod opening;
@@ -12,6 +17,7 @@ mod ranks;
 mod relaxed;
 mod remixing;
 mod restoring;
+mod runs;
 mod sampling;
 mod scaling;
 mod slots;
@@ -23,7 +29,7 @@ use std::sync::Arc;
 
 use feedline_data::ids::{SessionId, TaskId};
 use feedline_data::layout::{SplitRef, StreamPosition};
-use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardDigest, ShardIndex, ShardRef};
 use feedline_data::messages::source_key;
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
@@ -41,7 +47,7 @@ struct Bench {
     cluster: Cluster,
     now: Millis,
     records: Vec<Record>,
-    manifests: Vec<(JobId, String, Arc<Manifest>)>,
+    manifests: Vec<IndexToSave>,
     /// The result of saving an index.
     saving: Result<(), String>,
     request: RequestId,
@@ -82,8 +88,9 @@ impl Bench {
         }
         self.records.extend(ready.records);
         self.answered.extend(ready.replies);
-        for (job, key, manifest) in ready.manifests {
-            self.manifests.push((job, key, manifest));
+        for index in ready.manifests {
+            let job = index.job;
+            self.manifests.push(index);
             self.step(Input::IndexSaved { job, result: self.saving.clone() });
         }
     }
@@ -131,8 +138,8 @@ impl Bench {
     }
 
     fn open_with(&mut self, spec: &JobSpec, saved: Option<Arc<Manifest>>) -> Result<JobId, ServiceError> {
-        let spec = Box::new(spec.clone());
-        match self.ask(|request| Input::OpenJob { request, spec, saved_index: saved }) {
+        let (spec, saved_index) = (Box::new(spec.clone()), saved.into());
+        match self.ask(|request| Input::OpenJob { request, spec, saved_index }) {
             Some(Reply::Opened(job)) => Ok(job),
             Some(Reply::Rejected(refusal)) => Err(refusal),
             other => panic!("not an answer to an opening: {other:?}"),
@@ -165,8 +172,12 @@ impl Bench {
 
     /// A running job. Worker 1 has prepared its dataset and holds its first leases.
     fn running(spec: &JobSpec, rows: u32) -> (Self, JobId) {
+        Self::running_on(spec, manifest(&[rows]))
+    }
+
+    /// A running job on a dataset. Worker 1 has prepared the dataset and holds its first leases.
+    fn running_on(spec: &JobSpec, manifest: Manifest) -> (Self, JobId) {
         let mut bench = Self::new();
-        let manifest = manifest(&[rows]);
         let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a valid job");
         let plan = bench.worker(report(1)).expect("the listing task");
         bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
@@ -207,6 +218,7 @@ fn spec(batch: u32, consumers: u32) -> JobSpec {
         start: None,
         audit: false,
         reindex: false,
+        accept_reuploaded: false,
         index_only: false,
         weight: 1.0,
         elastic: false,
@@ -223,18 +235,21 @@ fn relaxed(batch: u32, consumers: u32) -> JobSpec {
 fn manifest(rows: &[u32]) -> Manifest {
     let mut schema = Schema::default();
     schema.set("text", ColumnType::Scalar(ScalarType::Int64));
-    let shard = |(index, &rows): (usize, &u32)| Shard {
-        object: ShardRef {
-            url: format!("file:///d/{index}"),
-            size_bytes: 10,
-            version: "1".to_owned(),
-            part: 0,
-        },
-        index: ShardIndex {
-            blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
-            schema: Some(schema.clone()),
-            defects: Vec::new(),
-        },
+    let shard = |(index, &rows): (usize, &u32)| {
+        Shard::simulated(
+            ShardRef {
+                url: format!("file:///d/{index}"),
+                size_bytes: 10,
+                version: "1".to_owned(),
+                ..ShardRef::default()
+            },
+            ShardIndex {
+                blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
+                schema: Some(schema.clone()),
+                defects: Vec::new(),
+                ..ShardIndex::default()
+            },
+        )
     };
     Manifest::build(rows.iter().enumerate().map(shard).collect()).expect("shards of one schema")
 }
@@ -259,6 +274,8 @@ fn report(worker: u64) -> WorkerReport {
         stats: Vec::new(),
         caches: Vec::new(),
         memory: Vec::new(),
+        stores: Vec::new(),
+        graphs: None,
     }
 }
 
@@ -273,6 +290,7 @@ fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
         encodings: Vec::new(),
+        graph: None,
     }
 }
 
@@ -290,6 +308,7 @@ fn consumer_report(job: JobId, consumer: u32) -> ConsumerReport {
         stats: ConsumerStats::default(),
         slots: Default::default(),
         history: Default::default(),
+        known_growth: feedline_data::growth::KnownGrowth::default(),
     }
 }
 

@@ -16,12 +16,17 @@ impl Cluster {
             revision: Revision { incarnation: self.incarnation, number: worker.revision },
             leases: self.planned_leases(worker, jobs.len()),
             tasks: self.tasks_of(worker),
+            group_commits: self.planned_commits(worker),
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.allocations.cores,
             allocations: self.allocations(id, worker, &jobs),
             tenants: self.tenant_cache_quotas(&jobs),
             ticket_key: Vec::new(),
             mixes: self.mix_changes(jobs.iter().copied()),
+            segments: self.segments_of(worker),
+            stores: worker.allocations.stores.clone(),
+            graph_jobs: worker.graph_jobs.iter().copied().collect(),
+            partitioned_jobs: self.partitioned_jobs(worker),
         }
     }
 

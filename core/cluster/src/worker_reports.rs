@@ -9,6 +9,9 @@ use crate::state::long_poll::LongPoll;
 use crate::state::worker::TrackedWorker;
 use crate::{Cluster, Ready, Reply, RequestId, truncate_text};
 
+/// Maximum number of stores in a report. A worker reads few stores.
+const MAX_STORES: usize = 256;
+
 impl Cluster {
     pub(crate) fn on_worker(&mut self, request: RequestId, mut report: WorkerReport, ready: &mut Ready) {
         if let Err(refusal) = self.check_worker_limit(report.worker) {
@@ -20,6 +23,14 @@ impl Cluster {
         report.tls_name = report.tls_name.map(truncate_text);
         report.pool = truncate_text(report.pool);
         report.machine = truncate_text(report.machine);
+        report.stores.truncate(MAX_STORES);
+        for store in &mut report.stores {
+            store.name = truncate_text(std::mem::take(&mut store.name));
+            store.key = truncate_text(std::mem::take(&mut store.key));
+        }
+        if let Some(graphs) = &mut report.graphs {
+            graphs.truncate();
+        }
         let (tasks, stats) = (std::mem::take(&mut report.tasks), std::mem::take(&mut report.stats));
         let poll = LongPoll::new(request, now, report.plan_revision, self.incarnation);
         self.worker_reports.set(id, now);
@@ -58,8 +69,10 @@ impl Cluster {
         worker.nic_bytes_per_s = report.nic_bytes_per_s;
         worker.caches = report.caches;
         worker.memory = report.memory;
+        worker.stores = report.stores;
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
+        let graph_states = worker.set_graphs(report.graphs);
         let computed = worker.set_computed(&report.computed);
         self.examined_items += report.computed.len() as u64;
         let changes_live = accepted_work != worker.accepts_work();
@@ -81,6 +94,7 @@ impl Cluster {
         } else if has_new_load {
             self.touch_jobs_of_candidate(id, filled_memory);
         }
+        self.on_graph_states(graph_states);
     }
 
     /// Updates the load of a worker in all jobs that have the worker as a candidate. If the worker's memory is now full,

@@ -173,8 +173,8 @@ impl<P: Clone> Assembler<P> {
         self.splits.iter().find(|expected| expected.split == split)
     }
 
-    /// Adds a piece. Ignores the piece and returns `false` if it contains no new row, leaves a gap, or belongs to an
-    /// unexpected split.
+    /// Adds a piece. Ignores the piece and returns `false` if it contains no new row, leaves a gap, belongs to an unexpected split,
+    /// or divides an indivisible batch.
     pub fn push(&mut self, piece: Piece<P>) -> bool {
         let Some(expected) = self.splits.iter_mut().find(|expected| expected.split == piece.split) else {
             return false;
@@ -185,6 +185,9 @@ impl<P: Clone> Assembler<P> {
         {
             return false;
         }
+        if self.layout.indivisible && !self.layout.is_whole_batch(expected.len, piece.start, piece.end) {
+            return false;
+        }
         let delivered_rows = piece.rows_before(expected.next_arrival);
         expected.next_arrival = piece.end;
         expected.pieces.push_back(BufferedPiece { piece, delivered_rows });
@@ -193,8 +196,9 @@ impl<P: Clone> Assembler<P> {
 
     /// Whether [`Self::next_run`] returns a run.
     pub fn has_run(&self) -> bool {
-        if self.layout.coordinated {
-            return self.splits.front().is_some_and(|front| !front.pieces.is_empty());
+        if self.layout.coordinated || self.layout.indivisible {
+            let has_piece = self.splits.front().is_some_and(|front| !front.pieces.is_empty());
+            return has_piece || self.pending_empty_step.is_some();
         }
         let (rows, flush) = self.available_rows(self.layout.batch_rows);
         self.pending_empty_step.is_some() || rows >= self.layout.batch_rows || flush
@@ -206,7 +210,10 @@ impl<P: Clone> Assembler<P> {
             return Some(AssembledBatch { kind: RunKind::Batch, epoch, rows: 0, parts: Vec::new() });
         }
         if self.layout.coordinated {
-            return self.next_step();
+            return self.next_whole_piece();
+        }
+        if self.layout.indivisible {
+            return self.next_indivisible_batch();
         }
         let wanted = self.layout.batch_rows;
         let (rows, flush) = self.available_rows(wanted);
@@ -214,24 +221,46 @@ impl<P: Clone> Assembler<P> {
             return None;
         }
         let epoch = self.splits.front().map_or(self.layout.epochs, |expected| expected.split.epoch);
-        if epoch != self.steps_epoch {
-            self.steps_epoch = epoch;
-            self.steps = 0;
-        }
+        self.begin_batch(epoch);
         let take = rows.min(wanted);
         let kind = self.kind_of(rows, wanted)?;
         let closes_epoch = rows <= wanted && flush && self.splits.iter().any(|expected| expected.flush);
         let parts = self.take_rows(take, rows <= wanted && flush);
         if kind == RunKind::Batch {
-            self.steps += 1;
-            let is_step_pending = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
-            self.pending_empty_step = is_step_pending.then_some(epoch);
+            self.end_batch(epoch, closes_epoch);
         }
         Some(AssembledBatch { kind, epoch, rows: take, parts })
     }
 
-    /// Returns the next step of a coordinated job, which is one whole piece. The piece may have no rows for this stream.
-    fn next_step(&mut self) -> Option<AssembledBatch<P>> {
+    /// Restarts the count of batches at the first batch of an epoch.
+    fn begin_batch(&mut self, epoch: u32) {
+        if epoch != self.steps_epoch {
+            self.steps_epoch = epoch;
+            self.steps = 0;
+        }
+    }
+
+    /// Counts a batch. If the stream has no rows for the last step of the epoch, an empty batch follows the last rows.
+    fn end_batch(&mut self, epoch: u32, closes_epoch: bool) {
+        self.steps += 1;
+        let is_step_pending = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
+        self.pending_empty_step = is_step_pending.then_some(epoch);
+    }
+
+    /// Returns the next indivisible batch, which is one whole piece. The batch has no rows if operators removed all of its input
+    /// rows.
+    fn next_indivisible_batch(&mut self) -> Option<AssembledBatch<P>> {
+        let front = self.splits.front()?;
+        let (epoch, len, flush) = (front.split.epoch, front.len, front.flush);
+        let ends_split = front.pieces.front()?.piece.end >= len;
+        self.begin_batch(epoch);
+        let batch = self.next_whole_piece()?;
+        self.end_batch(epoch, ends_split && flush);
+        Some(batch)
+    }
+
+    /// Returns the next piece as a batch. In a coordinated job, a piece is a step, and may have no rows for this stream.
+    fn next_whole_piece(&mut self) -> Option<AssembledBatch<P>> {
         let front = self.splits.front_mut()?;
         let piece = front.pieces.pop_front()?.piece;
         let rows = piece.rows();

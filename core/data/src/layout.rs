@@ -1,6 +1,12 @@
 //! The layout of an epoch: the division of its row sequence into streams, splits, groups and batches. The layout is a pure
 //! function of the dataset's size and the job's settings. Workers, consumers and failures do not affect it.
 
+mod compressed;
+mod delivered;
+mod indivisible;
+mod resumed;
+mod unbounded;
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::DatasetSummary;
 use crate::mix::MixChange;
 use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
+use crate::runs::{RunLayout, SplitLimits};
+
+pub use self::delivered::DeliveredPrefix;
 
 /// Default number of rows per split. Computing a split should take longer than several round trips of control messages.
 const DEFAULT_SPLIT_ROWS: u64 = 1024;
@@ -19,6 +28,9 @@ const MIN_SPLITS_PER_STREAM: u64 = 8;
 const MAX_SPLITS: u64 = 1 << 16;
 /// Target size of a group in encoded bytes. Batches of small rows are computed and sent in groups of about this size.
 const TARGET_GROUP_BYTES: u64 = 256 << 10;
+/// Minimum size of a split of topics in bytes, if they have enough records. Records need little CPU time, so smaller splits would
+/// cost more in control messages, and workers that read one partition would seek more often.
+const MIN_TOPIC_SPLIT_BYTES: u64 = 8 << 20;
 const MAX_BATCHES_PER_GROUP: u64 = 64;
 /// Number of steps in a round of a coordinated job, for batches of the maximum size. Only the last steps of a round have
 /// smaller batches, so longer rounds have proportionally fewer small batches.
@@ -74,10 +86,21 @@ pub struct Layout {
     /// a split counts the rows of all streams.
     #[serde(default)]
     pub coordinated: bool,
+    /// How splits are divided among lanes of long runs.
+    #[serde(default, skip_serializing_if = "RunLayout::is_empty")]
+    pub runs: RunLayout,
     /// The mix weight changes since the start of the job, in order. The changes do not affect the layout. They are stored
     /// here because every component that computes rows has the layout.
     #[serde(rename = "mix", default, skip_serializing_if = "Vec::is_empty")]
     pub mix_changes: Vec<MixChange>,
+    /// Whether the job has no end. Its rows are those of the recorded segments ([`crate::segments`]), followed by rows that are
+    /// not recorded yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unbounded: bool,
+    /// Whether a batch is one record that cannot be divided or joined, such as a sampled graph. A group is then the input rows of
+    /// one batch, and rows that operators remove make a batch smaller.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub indivisible: bool,
 }
 
 impl Layout {
@@ -86,32 +109,63 @@ impl Layout {
         if pipeline.is_coordinated() {
             return Self::coordinated(pipeline, dataset, epochs, virtual_consumers);
         }
+        if pipeline.source.is_unbounded() {
+            return Self::unbounded(pipeline, dataset, virtual_consumers);
+        }
+        if pipeline.is_indivisible() {
+            return Self::indivisible(pipeline, dataset, epochs, virtual_consumers);
+        }
         let batch = u64::from(pipeline.batch_size());
         let passes = pipeline.repeat_count();
         let rows = pipeline.pass_rows(dataset).saturating_mul(u64::from(passes));
-        let streams = match pipeline.order {
-            OrderMode::Deterministic => virtual_consumers,
-            OrderMode::Relaxed => 1,
-        };
+        let streams = stream_count(pipeline, virtual_consumers);
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
-        let wanted = DEFAULT_SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
-        let limit =
-            (MAX_SPLIT_BYTES / mean_row_bytes).min(rows / (MIN_SPLITS_PER_STREAM * u64::from(streams)));
-        let split_rows = wanted.min(limit.max(1)).next_multiple_of(batch);
+        let mut wanted = DEFAULT_SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
+        let most_rows = rows / (MIN_SPLITS_PER_STREAM * u64::from(streams));
+        let mut limit = most_rows.min(MAX_SPLIT_BYTES / mean_row_bytes);
+        if pipeline.source.has_topics() {
+            wanted = wanted.max(MIN_TOPIC_SPLIT_BYTES / mean_row_bytes);
+        }
+        let mut unit = batch;
+        if dataset.is_compressed {
+            let min_bytes = compressed::min_split_bytes(dataset);
+            wanted = wanted.max(min_bytes / mean_row_bytes);
+            limit = most_rows.min(MAX_SPLIT_BYTES.max(min_bytes) / mean_row_bytes);
+            unit = compressed::rows_of_windows(pipeline, dataset, streams);
+        }
+        let limits = SplitLimits { wanted: wanted.min(limit), min: rows / MAX_SPLITS, unit };
+        let (runs, split_rows) = compressed::run_layout(pipeline, dataset, streams, limits);
+        let split_rows = split_rows.next_multiple_of(batch);
         let batches_per_group =
             (TARGET_GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
+        let group_rows = (batch * batches_per_group).min(split_rows) as u32;
+        Self { runs, ..Self::with_splits(pipeline, dataset, epochs, streams, split_rows, group_rows) }
+    }
+
+    /// Builds the layout of a job whose streams have their own rounds, with splits and groups of these lengths.
+    fn with_splits(
+        pipeline: &Pipeline,
+        dataset: &DatasetSummary,
+        epochs: u32,
+        streams: u32,
+        split_rows: u64,
+        group_rows: u32,
+    ) -> Self {
         Self {
             dataset_rows: pipeline.pass_rows(dataset),
-            passes,
+            passes: pipeline.repeat_count(),
             epochs,
             streams,
             batch_rows: pipeline.batch_size(),
             remainder: pipeline.remainder(),
             changes_rows: pipeline.changes_rows(),
             split_rows,
-            group_rows: (batch * batches_per_group).min(split_rows) as u32,
+            group_rows,
             coordinated: false,
+            runs: RunLayout::default(),
             mix_changes: Vec::new(),
+            unbounded: false,
+            indivisible: false,
         }
     }
 
@@ -122,12 +176,25 @@ impl Layout {
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
         let step = u64::from(streams) * largest_batch(pipeline);
         let default_window = || {
-            let wanted = DEFAULT_SPLIT_ROWS.max(STEPS_PER_ROUND.saturating_mul(step)).max(rows / MAX_SPLITS);
+            let mut wanted =
+                DEFAULT_SPLIT_ROWS.max(STEPS_PER_ROUND.saturating_mul(step)).max(rows / MAX_SPLITS);
+            if dataset.is_compressed {
+                let min_rows = compressed::min_split_bytes(dataset) / mean_row_bytes;
+                wanted = wanted.max(pipeline.shuffle.window).max(min_rows);
+            }
             wanted.min((rows / MIN_SPLITS_PER_STREAM).max(MIN_STEPS_PER_ROUND.saturating_mul(step)))
         };
         let wanted = round_window(pipeline).unwrap_or_else(default_window);
         let limit = (MAX_SPLIT_BYTES / mean_row_bytes).min(u64::from(u32::MAX >> 1)).min(rows.max(1));
-        let round_rows = wanted.min(limit.max(1));
+        let wanted = wanted.min(limit.max(1));
+        let least = round_window(pipeline).unwrap_or(MIN_STEPS_PER_ROUND.saturating_mul(step)).min(wanted);
+        let unit =
+            if round_window(pipeline).is_some() { 1 } else { pipeline.shuffle.window.clamp(1, wanted) };
+        let limits = SplitLimits { wanted, min: least, unit };
+        let (runs, round_rows) = match dataset.runs.is_empty() {
+            true => (RunLayout::default(), wanted),
+            false => compressed::run_layout(pipeline, dataset, 1, limits),
+        };
         Self {
             dataset_rows: pipeline.pass_rows(dataset),
             passes,
@@ -139,7 +206,10 @@ impl Layout {
             split_rows: round_rows,
             group_rows: round_rows as u32,
             coordinated: true,
+            runs,
             mix_changes: Vec::new(),
+            unbounded: false,
+            indivisible: false,
         }
     }
 
@@ -174,6 +244,32 @@ impl Layout {
         self.epoch_rows() / (self.split_rows * u64::from(self.streams))
     }
 
+    /// The number of rows in full splits at the start of an epoch.
+    pub(crate) fn full_split_rows(&self) -> u64 {
+        let streams = if self.coordinated { 1 } else { u64::from(self.streams) };
+        self.full_rounds() * streams * self.split_rows
+    }
+
+    /// Returns the key of the worker that should compute a split: splits with the same key have rows of the same long runs.
+    /// `None` if any worker can compute the split.
+    pub fn run_key(&self, dataset: &DatasetSummary, split: SplitRef) -> Option<u64> {
+        if self.runs.is_empty() {
+            return None;
+        }
+        let start = self.split_range(split).start;
+        if self.runs.is_sequential {
+            let group = (start / self.split_rows).checked_div(self.runs.group_splits);
+            return group.or_else(|| dataset.runs.group_of(start % self.dataset_rows.max(1)));
+        }
+        let is_full = start < self.full_split_rows();
+        self.runs.lane_of(start / self.split_rows).filter(|_| is_full).map(u64::from)
+    }
+
+    /// Whether a pass has too many splits to keep each shuffle window of compressed rows in one split. Long runs then have no lanes.
+    pub fn has_undivided_windows(&self) -> bool {
+        compressed::has_too_many_splits(self.dataset_rows, self.split_rows)
+    }
+
     /// Returns how the rows after the full rounds are divided: the number of full batches per stream, and the number of rows
     /// of all streams in one last, smaller step.
     fn tail(&self) -> (u64, u64) {
@@ -186,7 +282,12 @@ impl Layout {
 
     /// Whether the layout alone determines the rows that `remainder: drop` drops.
     fn drops_in_layout(&self) -> bool {
-        self.remainder == Remainder::Drop && !self.changes_rows
+        self.remainder == Remainder::Drop && self.has_fixed_batches()
+    }
+
+    /// Whether the layout alone determines the input rows of each batch.
+    fn has_fixed_batches(&self) -> bool {
+        self.indivisible || !self.changes_rows
     }
 
     /// The number of rows that the layout drops in each epoch.
@@ -217,10 +318,10 @@ impl Layout {
         self.full_rounds() + u64::from(self.tail_rows(stream) > 0)
     }
 
-    /// Returns the number of batches of each stream in one epoch, or `None` if operators change the number of rows or
-    /// `remainder: carry` moves rows to the next epoch.
+    /// Returns the number of batches of each stream in one epoch, or `None` if operators change the number of rows of divisible
+    /// batches or `remainder: carry` moves rows to the next epoch.
     pub fn steps(&self) -> Option<u64> {
-        if self.changes_rows || self.remainder == Remainder::Carry {
+        if !self.has_fixed_batches() || self.remainder == Remainder::Carry {
             return None;
         }
         let (steps, last) = self.tail();
@@ -236,11 +337,16 @@ impl Layout {
         Some((position.row / u64::from(self.batch_rows)).min(steps.saturating_sub(1)))
     }
 
-    /// The number of rows of all streams in one step, if operators do not change the number of rows.
+    /// The number of rows of a full step: a batch of each stream.
+    pub fn full_step_rows(&self) -> u64 {
+        u64::from(self.streams) * u64::from(self.batch_rows)
+    }
+
+    /// The number of input rows of all streams in one step, if [`steps`](Self::steps) is known.
     pub fn step_rows(&self, step: u64) -> u64 {
         let (steps, last) = self.tail();
         let full = self.full_rounds() * (self.split_rows / u64::from(self.batch_rows)) + steps;
-        if step < full { u64::from(self.streams) * u64::from(self.batch_rows) } else { last }
+        if step < full { self.full_step_rows() } else { last }
     }
 
     /// Returns the rows of a split as offsets in the epoch's row sequence. In a coordinated job these are the rows of the
@@ -339,6 +445,14 @@ impl Layout {
     pub fn total_splits(&self) -> Option<u64> {
         let splits = (0..self.streams).try_fold(0_u64, |sum, stream| sum.checked_add(self.splits(stream)))?;
         splits.checked_mul(u64::from(self.epochs))
+    }
+}
+
+/// The number of streams of a job.
+fn stream_count(pipeline: &Pipeline, virtual_consumers: u32) -> u32 {
+    match pipeline.order {
+        OrderMode::Deterministic => virtual_consumers,
+        OrderMode::Relaxed => 1,
     }
 }
 

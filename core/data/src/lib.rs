@@ -4,9 +4,15 @@
 //! environment, file or socket: time, seeds and data are arguments.
 
 pub mod checkpoint;
+pub mod committed_offsets;
+pub mod compression;
 pub mod consumer;
 pub mod coordinated;
+pub mod graph;
+mod graph_batches;
+pub mod growth;
 pub mod ids;
+pub mod kafka_range;
 pub mod layout;
 pub mod manifest;
 pub mod memory;
@@ -17,8 +23,11 @@ pub mod permutation;
 pub mod pipeline;
 pub mod random;
 pub mod read_policy;
+pub mod runs;
 pub mod schema;
+pub mod segments;
 pub mod sequence;
+pub mod shared_vec;
 pub mod tenants;
 pub mod urls;
 pub mod view;

@@ -11,14 +11,30 @@ use serde::{Deserialize, Serialize};
 pub const CACHE_MEMORY_SHARE: f64 = 1.0 / 3.0;
 /// The share of the budget that cached blocks of encoded rows may use.
 const BLOCK_CACHE_SHARE: f64 = 1.0 / 4.0;
+/// The share of the budget that paused decoders of compressed shards may use.
+const PAUSED_DECODER_SHARE: f64 = 1.0 / 4.0;
 /// The share of the budget that blocks may use while they are being read.
 const READ_SHARE: f64 = 1.0 / 8.0;
 /// The share of the budget that decoders may use for large images, beyond [`DECODE_BYTES_PER_THREAD`].
 const DECODE_SHARE: f64 = 1.0 / 8.0;
+/// The share of the budget that loaded graphs may use, unless the worker has a limit of its own.
+const GRAPH_SHARE: f64 = 1.0 / 2.0;
+/// The share of the budget that rows of features which are read for batches may use. One batch may use more.
+const GRAPH_ROW_SHARE: f64 = 1.0 / 4.0;
+/// The share of the budget above which samplers of graphs release their memory after each batch.
+const SAMPLER_SHARE: f64 = 1.0 / 8.0;
+/// The share of the budget that rows of features may use while they are sent to other workers.
+const GATHER_SHARE: f64 = 1.0 / 8.0;
 /// The share of the budget that consumers on the same host may map as shared memory.
 const SHARED_MEMORY_SHARE: f64 = 1.0 / 4.0;
 /// The share of the budget that the groups computed ahead of consumers may use, over all jobs of a plan.
 const PREFETCH_SHARE: f64 = 1.0 / 2.0;
+/// The share of the budget that records of Kafka partitions may use while they are fetched ahead.
+const KAFKA_PREFETCH_SHARE: f64 = 1.0 / 8.0;
+/// The share of the budget that cached footers and headers of shards may use.
+const SHARD_CACHE_SHARE: f64 = 1.0 / 8.0;
+/// The share of the budget that the records of one block of a Kafka partition may use.
+const KAFKA_BLOCK_SHARE: f64 = 1.0 / 4.0;
 /// Minimum number of bytes that a plan grants a job for groups computed ahead. A job with a smaller share of the budget
 /// receives its whole share.
 const MIN_PREFETCH_BYTES: f64 = 16e6;
@@ -43,9 +59,10 @@ pub enum MemoryAccount {
     EncodedRows,
     /// Decoded images between two operators.
     Images,
-    /// Large images inside decoders.
+    /// Large images inside decoders, and decoders of compressed shards.
     Decoders,
-    /// Blocks of encoded rows, both cached and being read.
+    /// Blocks of encoded rows, both cached and being read, cached footers of shards, and records that Kafka clients have fetched
+    /// ahead.
     Blocks,
     /// Cached rows of pipelines, including rows that wait to be written to disk or to the object store.
     Caches,
@@ -53,6 +70,10 @@ pub enum MemoryAccount {
     Functions,
     /// Memory shared with consumers on the same host.
     SharedMemory,
+    /// Topologies and features of loaded graphs, including blocks that are being read.
+    Graphs,
+    /// Sampled graphs before they are encoded, and the maps of their nodes, both in use and idle. Also models of batches.
+    Samplers,
 }
 
 impl MemoryAccount {
@@ -60,7 +81,7 @@ impl MemoryAccount {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All accounts, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Batches,
         Self::ReservedBatches,
         Self::EncodedRows,
@@ -70,6 +91,8 @@ impl MemoryAccount {
         Self::Caches,
         Self::Functions,
         Self::SharedMemory,
+        Self::Graphs,
+        Self::Samplers,
     ];
 
     /// The account's name in metrics and reports.
@@ -84,6 +107,8 @@ impl MemoryAccount {
             Self::Caches => "caches",
             Self::Functions => "functions",
             Self::SharedMemory => "shared_memory",
+            Self::Graphs => "graphs",
+            Self::Samplers => "samplers",
         }
     }
 }
@@ -131,6 +156,11 @@ impl MemoryLimits {
         self.budget_fraction_bytes(BLOCK_CACHE_SHARE)
     }
 
+    /// Maximum size of paused decoders of compressed shards, in bytes.
+    pub fn paused_decoder_bytes(self) -> u64 {
+        self.budget_fraction_bytes(PAUSED_DECODER_SHARE)
+    }
+
     /// Maximum size of blocks that are being read, in bytes.
     pub fn read_bytes(self) -> u64 {
         self.budget_fraction_bytes(READ_SHARE)
@@ -139,6 +169,46 @@ impl MemoryLimits {
     /// Maximum size of large images inside decoders, in bytes.
     pub fn decode_bytes(self) -> u64 {
         self.budget_fraction_bytes(DECODE_SHARE)
+    }
+
+    /// The size of the budget, in bytes.
+    pub fn budget_bytes(self) -> u64 {
+        self.budget_bytes as u64
+    }
+
+    /// Maximum size of the records of Kafka partitions that are fetched ahead, in bytes.
+    pub fn kafka_prefetch_bytes(self) -> u64 {
+        self.budget_fraction_bytes(KAFKA_PREFETCH_SHARE)
+    }
+
+    /// Maximum size of the records of one block of a Kafka partition, in bytes.
+    pub fn kafka_block_bytes(self) -> u64 {
+        self.budget_fraction_bytes(KAFKA_BLOCK_SHARE)
+    }
+
+    /// Maximum size of cached footers and headers of shards, in bytes.
+    pub fn shard_cache_bytes(self) -> u64 {
+        self.budget_fraction_bytes(SHARD_CACHE_SHARE)
+    }
+
+    /// Maximum size of loaded graphs, in bytes, for a worker without `--graph-memory`.
+    pub fn graph_bytes(self) -> u64 {
+        self.budget_fraction_bytes(GRAPH_SHARE)
+    }
+
+    /// Maximum size of the rows of graph features that are read for several batches, in bytes.
+    pub fn graph_row_bytes(self) -> u64 {
+        self.budget_fraction_bytes(GRAPH_ROW_SHARE)
+    }
+
+    /// Size of the memory of samplers above which they release it after each batch, in bytes.
+    pub fn sampler_bytes(self) -> u64 {
+        self.budget_fraction_bytes(SAMPLER_SHARE)
+    }
+
+    /// Maximum size of the rows of features that are being sent to other workers, in bytes.
+    pub fn gathered_bytes(self) -> u64 {
+        self.budget_fraction_bytes(GATHER_SHARE)
     }
 
     /// Maximum size of memory shared with consumers on the same host, in bytes.
@@ -168,6 +238,10 @@ mod tests {
         let limits = MemoryLimits::new(1200);
         assert_eq!((limits.cache_bytes(), limits.block_cache_bytes(), limits.read_bytes()), (400, 300, 150));
         assert_eq!((limits.decode_bytes(), limits.shared_memory_bytes()), (150, 300));
+        assert_eq!((limits.paused_decoder_bytes(), limits.shard_cache_bytes()), (300, 150));
+        assert_eq!((limits.kafka_prefetch_bytes(), limits.kafka_block_bytes()), (150, 300));
+        assert_eq!((limits.graph_bytes(), limits.sampler_bytes()), (600, 150));
+        assert_eq!(limits.graph_row_bytes(), 300);
     }
 
     #[test]

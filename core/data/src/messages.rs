@@ -2,11 +2,15 @@
 
 mod allocations;
 mod errors;
+mod graph_stats;
+mod graphs;
+mod growths;
 mod mixes;
 mod positions;
 pub mod samples;
 mod slots;
 mod stats;
+mod stores;
 mod worker_address;
 
 use serde::{Deserialize, Serialize};
@@ -16,18 +20,26 @@ pub use self::allocations::{
     CacheDecision, JobAllocation, MIN_CORES, PlanAllocations, TierCapacity, WorkerAllocations,
 };
 pub use self::errors::{ServiceError, ServiceErrorKind};
+pub use self::graph_stats::GraphStats;
+pub use self::graphs::{
+    GraphJobLoad, GraphLoadState, GraphReport, HeldGraph, MAX_GRAPH_JOBS, MAX_HELD_GRAPHS, PartitionedJob,
+};
+pub use self::growths::JobSegments;
 pub use self::mixes::JobMixChanges;
 pub use self::positions::{GroupPositions, HistoryReport};
 pub use self::slots::{SlotGrant, SlotPosition, SlotReport};
 pub use self::stats::{
     ConsumerStats, EncodingStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats, saturating_sum,
 };
+pub use self::stores::{StoreJobReport, StoreReport, StoreShare, store_key};
 pub use self::worker_address::WorkerAddress;
 
 use crate::checkpoint::{Position, StepId};
+use crate::committed_offsets::PartitionOffset;
+use crate::growth::{GrowthUpdate, KnownGrowth};
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
-use crate::layout::{Layout, SplitRef, StreamPosition};
-use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
+use crate::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
+use crate::manifest::{DatasetSummary, IndexedShard, ShardRef};
 use crate::memory::MemoryUsage;
 use crate::pipeline::{Pipeline, Source};
 use crate::tenants::TenantReads;
@@ -58,6 +70,10 @@ pub struct JobSpec {
     pub audit: bool,
     /// Whether to rebuild the index even if a saved index exists.
     pub reindex: bool,
+    /// Whether a job with a start position accepts shards that were written again if indexing reads only parts of them, and
+    /// these parts are unchanged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_reuploaded: bool,
     /// Whether the job completes after indexing the dataset.
     pub index_only: bool,
     /// The job's weight, above 0. When workers are scarce, jobs receive resources in proportion to their weights.
@@ -86,6 +102,7 @@ impl JobSpec {
             start: None,
             audit: false,
             reindex: false,
+            accept_reuploaded: false,
             index_only: false,
             weight: default_weight(),
             elastic: false,
@@ -141,6 +158,10 @@ pub struct WorkerReport {
     pub caches: Vec<TierCapacity>,
     /// The bytes of the worker's memory budget that each account uses.
     pub memory: Vec<MemoryUsage>,
+    /// The requests to each object store.
+    pub stores: Vec<StoreReport>,
+    /// The graphs of the worker; `None` if the worker loads graphs only after it has received leases.
+    pub graphs: Option<GraphReport>,
 }
 
 /// The complete desired state of a worker. Plans are idempotent.
@@ -165,6 +186,28 @@ pub struct WorkerPlan {
     pub ticket_key: Vec<u8>,
     /// All mix weight changes of each leased job. A plan never contains a lease without the changes that affect its rows.
     pub mixes: Vec<JobMixChanges>,
+    /// The segments of each leased unbounded job. A plan never contains a lease without the segment of its rows.
+    pub segments: Vec<JobSegments>,
+    /// The worker's part of the budget of each throttled store. A store without an entry keeps its last part.
+    pub stores: Vec<StoreShare>,
+    /// Jobs whose delivered offsets the worker commits to consumer groups.
+    pub group_commits: Vec<GroupCommit>,
+    /// Jobs that sample a graph. The worker loads them, and receives leases of a job after it has reported that it is loaded. It
+    /// keeps the graphs of these jobs.
+    pub graph_jobs: Vec<JobId>,
+    /// The jobs among `graph_jobs` that partition the features of their graph, with their workers.
+    pub partitioned_jobs: Vec<PartitionedJob>,
+}
+
+/// A commit of the offsets that a job has delivered to its consumer group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupCommit {
+    /// The job.
+    pub job: JobId,
+    /// The rows that are delivered.
+    pub delivered: DeliveredPrefix,
+    /// The offsets of an unbounded job. Those of other jobs follow from their manifest, and are not part of the message.
+    pub offsets: Vec<PartitionOffset>,
 }
 
 /// The cache quota of a tenant's jobs on one worker.
@@ -200,6 +243,9 @@ pub struct Task {
     pub shards: Option<Vec<ShardRef>>,
     /// The read permissions of the job's tenant.
     pub reads: TenantReads,
+    /// Whether the task lists the present ends of the partitions of a running job. An unavailable source then is a result,
+    /// not an error.
+    pub lists_growth: bool,
 }
 
 /// The result of a task.
@@ -217,7 +263,9 @@ pub enum TaskOutput {
     /// The shards of a source.
     Listed(Vec<ShardRef>),
     /// The index of each shard of the task, in order.
-    Indexed(Vec<ShardIndex>),
+    Indexed(Vec<IndexedShard>),
+    /// The source of a running job is unavailable, for this reason.
+    Unavailable(String),
 }
 
 /// A report of a consumer's complete state. Reports are idempotent.
@@ -247,6 +295,8 @@ pub struct ConsumerReport {
     pub slots: SlotReport,
     /// The positions after the most recent batches. Set if a plan queries a step or the consumer stops.
     pub history: HistoryReport,
+    /// Unbounded jobs: how much of the growth the consumer knows.
+    pub known_growth: KnownGrowth,
 }
 
 /// The complete desired state of a consumer. Plans are idempotent.
@@ -275,6 +325,8 @@ pub struct ConsumerPlan {
     pub slots: Option<Vec<SlotGrant>>,
     /// The queried steps. The consumer reports its positions at each step when it reaches the step.
     pub step_queries: Vec<StepId>,
+    /// Unbounded jobs: the growth that the consumer does not know.
+    pub growth: Option<Box<GrowthUpdate>>,
 }
 
 /// A split with the workers that serve it.
@@ -380,6 +432,11 @@ pub struct JobStatus {
     /// Elastic jobs: the number of slots of each rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_owners: Vec<(u32, u32)>,
+    /// Why the job has no rows to compute. Unbounded jobs: the topics cannot be listed, or contain no record when the job opens, or the
+    /// job waits for its consumers because too many recorded blocks are not delivered. Jobs that sample a graph: all workers are still
+    /// loading the graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_error: Option<String>,
 }
 
 /// Returns the key of a dataset's saved index: a SHA-256 hash of the tenant and the source as the user wrote it. The hash is
@@ -387,7 +444,47 @@ pub struct JobStatus {
 /// cannot observe which sources other tenants have indexed.
 pub fn source_key(tenant: &str, source: &Source) -> String {
     let text = serde_json::to_string(&(tenant, source)).expect("a source is plain data");
+    hex_digest(&text)
+}
+
+/// Number of digits of [`recorded_prefix`].
+const RECORDED_PREFIX_DIGITS: usize = 16;
+/// Number of digits of the key of a growing source. Other keys have 64 digits.
+const RECORDED_KEY_DIGITS: usize = RECORDED_PREFIX_DIGITS + 64;
+
+/// Returns the key of the saved index of a job with this fingerprint of its dataset. Jobs that read a growing source have indexes
+/// of their own. The keys of these indexes begin with digits that depend only on the tenant.
+pub fn index_key(tenant: &str, source: &Source, fingerprint: &str) -> String {
+    let key = source_key(tenant, source);
+    if !source.is_growing() {
+        return key;
+    }
+    let mut owner = hex_digest(tenant);
+    owner.truncate(RECORDED_PREFIX_DIGITS);
+    owner + &hex_digest(&format!("{key} {fingerprint}"))
+}
+
+/// Returns the digits that the keys of all growing sources of a tenant have in common; `None` for the key of another source.
+pub fn recorded_prefix(key: &str) -> Option<&str> {
+    if key.len() == RECORDED_KEY_DIGITS { key.get(..RECORDED_PREFIX_DIGITS) } else { None }
+}
+
+fn hex_digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the key of the saved index with which a job opens; `None` if the job needs a new index.
+pub fn saved_index_key(spec: &JobSpec) -> Option<String> {
+    let source = &spec.pipeline.listed_source();
+    if spec.reindex {
+        return None;
+    }
+    match &spec.start {
+        // The position contains everything.
+        Some(start) if start.growth.is_some() => None,
+        Some(start) => Some(index_key(&spec.tenant, source, &start.dataset)),
+        None => (!source.is_growing()).then(|| source_key(&spec.tenant, source)),
+    }
 }
 
 #[cfg(test)]

@@ -42,11 +42,32 @@ impl Permutation {
         }
     }
 
+    /// Returns the index that the permutation maps to `value`. `value` must be below `len`.
+    pub fn invert(&self, value: u64) -> u64 {
+        debug_assert!(value < self.len);
+        let mut index = value;
+        loop {
+            index = self.decrypt(index);
+            if index < self.len {
+                return index;
+            }
+        }
+    }
+
     fn encrypt(&self, value: u64) -> u64 {
         let mask = (1u64 << self.half_bits) - 1;
         let (mut left, mut right) = (value >> self.half_bits, value & mask);
         for key in self.keys {
             (left, right) = (right, left ^ (mix64(right ^ key) & mask));
+        }
+        left << self.half_bits | right
+    }
+
+    fn decrypt(&self, value: u64) -> u64 {
+        let mask = (1u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (value >> self.half_bits, value & mask);
+        for key in self.keys.into_iter().rev() {
+            (left, right) = (right ^ (mix64(left ^ key) & mask), left);
         }
         left << self.half_bits | right
     }
@@ -67,6 +88,7 @@ mod tests {
                 let value = permutation.apply(index) as usize;
                 prop_assert!(!seen[value]);
                 seen[value] = true;
+                prop_assert_eq!(permutation.invert(value as u64), index);
             }
         }
     }

@@ -10,6 +10,7 @@ mod column_rules;
 mod functions;
 mod infer;
 mod limits;
+mod listed;
 mod operator_serde;
 mod operators;
 mod parameter_checks;
@@ -29,6 +30,7 @@ pub use operators::*;
 pub use parameter_checks::MAX_COLUMN_NAME_BYTES;
 pub use spec::*;
 pub(crate) use suggest::{did_you_mean, join_names};
+pub use yaml::PipelinePart;
 
 /// An error in a pipeline: one sentence with the invalid part and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,15 @@
 //! Counter-based random numbers. A draw is a pure function of seed, operator, pass, row id and draw number, so no generator
 //! state is shared between rows.
 
+use std::array;
+
 /// Multipliers and Weyl constants of Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 /// 1, 2, 3", SC 2011).
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Philox4x32-10: 128 random bits for a 128-bit counter and a 64-bit key.
+#[inline]
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let low = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
@@ -20,6 +23,28 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     counter
+}
+
+/// Computes blocks of [`philox4x32`] whose counters differ only in the last word, which begins with that of `counter`. Each operation
+/// is on one word of all blocks, so the compiler can use vector instructions.
+#[inline]
+pub fn philox4x32_blocks<const BLOCKS: usize>(counter: [u32; 4], mut key: [u32; 2]) -> [[u32; 4]; BLOCKS] {
+    let mut words = counter.map(|word| [word; BLOCKS]);
+    for (word, number) in words[3].iter_mut().zip(0..) {
+        *word = word.wrapping_add(number);
+    }
+    for _ in 0..10 {
+        let low = words[0].map(|word| u64::from(MULTIPLIERS[0]) * u64::from(word));
+        let high = words[2].map(|word| u64::from(MULTIPLIERS[1]) * u64::from(word));
+        words = [
+            array::from_fn(|block| (high[block] >> 32) as u32 ^ words[1][block] ^ key[0]),
+            high.map(|product| product as u32),
+            array::from_fn(|block| (low[block] >> 32) as u32 ^ words[3][block] ^ key[1]),
+            low.map(|product| product as u32),
+        ];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    array::from_fn(|block| words.map(|word| word[block]))
 }
 
 /// The random draws of one operator for one row.
@@ -107,6 +132,16 @@ mod tests {
             philox4x32([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
+    }
+
+    #[test]
+    fn several_blocks_are_those_of_single_calls() {
+        for (counter, key) in [([1, 2, 3, 0], [4, 5]), ([u32::MAX, 7, 9, u32::MAX - 1], [0, u32::MAX])] {
+            let [first, second, third, block] = counter;
+            let single = |number: u32| philox4x32([first, second, third, block.wrapping_add(number)], key);
+            assert_eq!(philox4x32_blocks::<4>(counter, key), [0, 1, 2, 3].map(single));
+            assert_eq!(philox4x32_blocks::<2>(counter, key), [0, 1].map(single));
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::shared_vec::SharedVec;
+
 /// Maximum number of columns in a dataset, in a batch, and in a column list of a pipeline.
 pub const MAX_COLUMNS: usize = 4_096;
 
@@ -117,7 +119,7 @@ pub struct Field {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schema {
     /// The columns.
-    pub fields: Vec<Field>,
+    pub fields: SharedVec<Field>,
 }
 
 impl Schema {

@@ -1,12 +1,16 @@
 //! The row sequence of a job's passes over one dataset or a mix. The rows at any offset can be computed without the
 //! preceding rows.
 
+mod split_ends;
+
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::split_ends::{SplitEnds, portions_of_mix};
+use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::mix::{MixChange, Mixer};
-use crate::order::{BlockTable, PassOrder, RowRef};
+use crate::order::{BlockTable, DealtRuns, PassOrder, Portion, Portions, RowRef};
 use crate::pipeline::Pipeline;
 use crate::random::mix64;
 
@@ -15,11 +19,21 @@ use crate::random::mix64;
 pub struct Sequence {
     /// The block table of each dataset.
     tables: Arc<Vec<BlockTable>>,
+    /// How the passes are divided. `None` without compressed datasets or a shuffle window.
+    division: Option<Division>,
     mixer: Option<Mixer>,
     /// The mix weight changes, in order.
     changes: Vec<MixChange>,
     seed: u64,
     window: u64,
+}
+
+/// How the passes over compressed datasets are divided among splits.
+#[derive(Debug, Clone)]
+struct Division {
+    splits: SplitEnds,
+    /// The runs of each dataset. `None` for a dataset that is not compressed.
+    runs: Arc<Vec<Option<DealtRuns>>>,
 }
 
 /// The order of one pass. Clones share the order.
@@ -31,20 +45,34 @@ pub struct SharedPass {
 }
 
 impl Sequence {
-    /// Creates the sequence of a job. `changes` are the mix weight changes ([`Layout::mix_changes`]). `manifest` must
+    /// Creates the sequence of a job. `layout` is the layout of the job, with its mix weight changes. `manifest` must
     /// describe the pipeline's source.
-    ///
-    /// [`Layout::mix_changes`]: crate::layout::Layout::mix_changes
-    pub fn new(pipeline: &Pipeline, manifest: &Manifest, changes: &[MixChange]) -> Self {
-        let (seed, window, changes) = (pipeline.seed, pipeline.shuffle.window, changes.to_vec());
-        let Some(mix) = &pipeline.source.mix else {
-            let tables = Arc::new(vec![BlockTable::new(manifest)]);
-            return Self { tables, mixer: None, changes, seed, window };
+    pub fn new(pipeline: &Pipeline, manifest: &Manifest, layout: &Layout) -> Self {
+        let (seed, window) = (pipeline.seed, pipeline.shuffle.window);
+        let mix = pipeline.source.mix.as_ref();
+        let tables: Vec<BlockTable> = match mix {
+            None => vec![BlockTable::new(manifest)],
+            Some(mix) => {
+                (0..mix.parts.len() as u32).map(|part| BlockTable::for_part(manifest, part)).collect()
+            }
         };
-        let tables: Vec<BlockTable> =
-            (0..mix.parts.len()).map(|part| BlockTable::for_part(manifest, part as u32)).collect();
         let rows: Vec<u64> = tables.iter().map(BlockTable::rows).collect();
-        Self { mixer: Mixer::new(mix, &rows), tables: Arc::new(tables), changes, seed, window }
+        let is_divided = window > 0 && manifest.is_compressed() && !layout.unbounded;
+        let is_divided = is_divided && !layout.has_undivided_windows();
+        let division = is_divided.then(|| {
+            let is_mix = rows.iter().filter(|rows| **rows > 0).count() > 1;
+            let runs = |(part, table)| {
+                let deal = || DealtRuns::new(table, layout.runs.lanes as usize, is_mix);
+                manifest.is_part_compressed(part).then(deal)
+            };
+            Division {
+                splits: SplitEnds::new(layout),
+                runs: Arc::new((0..).zip(&tables).map(runs).collect()),
+            }
+        });
+        let mixer = mix.and_then(|mix| Mixer::new(mix, &rows));
+        let changes = layout.mix_changes.clone();
+        Self { tables: Arc::new(tables), division, mixer, changes, seed, window }
     }
 
     /// The number of rows of all datasets. Row ids are below this number.
@@ -60,13 +88,14 @@ impl Sequence {
     /// Returns a sequence of the same datasets with different mix weight changes.
     pub fn with_mix_changes(&self, changes: &[MixChange]) -> Self {
         let (tables, mixer) = (Arc::clone(&self.tables), self.mixer.clone());
-        Self { tables, mixer, changes: changes.to_vec(), ..*self }
+        Self { tables, division: self.division.clone(), mixer, changes: changes.to_vec(), ..*self }
     }
 
-    /// Returns the order of pass `pass`, counted over all epochs. Takes O(blocks) time.
+    /// Returns the order of pass `pass`, counted over all epochs. Takes O(blocks + splits) time.
     pub fn pass(&self, pass: u32) -> SharedPass {
-        let mixer = self.mixer.as_ref().map(|mixer| Arc::new(self.mixer_of_pass(mixer, pass)));
+        let mixer = self.mixer.as_ref().map(|mixer| Arc::new(mixer_of_pass(mixer, &self.changes, pass)));
         let max_repeats = self.mixer.as_ref().map_or(1, Mixer::max_part_repeats);
+        let portions = self.division.as_ref().map(|division| self.portions(division, mixer.as_deref(), pass));
         let order = |part: usize, repeat: u32| {
             // The first dataset of a mix has the same order as without the mix.
             let seed = if part == 0 { self.seed } else { mix64(self.seed ^ mix64(part as u64)) };
@@ -76,7 +105,15 @@ impl Sequence {
                 // set.
                 false => mix64(u64::from(pass) << 32 | u64::from(repeat)) as u32 | 1 << 31,
             };
-            PassOrder::new(&self.tables[part], seed, number, self.window)
+            let table = &self.tables[part];
+            let runs = self.division.as_ref().and_then(|division| division.runs[part].as_ref());
+            match runs.zip(portions.as_ref()) {
+                Some((runs, portions)) => {
+                    let portions = portions.of(part, repeat as usize);
+                    PassOrder::of_portions(table, seed, number, self.window, runs, portions)
+                }
+                None => PassOrder::new(table, seed, number, self.window),
+            }
         };
         let repeats = |part: usize| mixer.as_ref().map_or(1, |mixer| mixer.part_repeats(part));
         let orders =
@@ -84,16 +121,25 @@ impl Sequence {
         SharedPass { orders: Arc::new(orders.collect()), mixer }
     }
 
-    /// Returns the mixer with the weight changes that affect a pass.
-    fn mixer_of_pass(&self, mixer: &Mixer, pass: u32) -> Mixer {
-        let before = self.changes.iter().take_while(|change| change.pass < pass).last();
-        let within = self.changes.iter().filter(|change| change.pass == pass);
-        let within: Vec<(u64, &[f64])> =
-            within.map(|change| (change.offset, change.weights.as_slice())).collect();
-        if before.is_none() && within.is_empty() {
-            return mixer.clone();
-        }
-        mixer.with_changes(before.map(|change| change.weights.as_slice()), within)
+    /// Returns the portions of each dataset in a pass.
+    fn portions(&self, division: &Division, mixer: Option<&Mixer>, pass: u32) -> PassPortions {
+        let splits = division.splits.of_pass(pass);
+        let Some((base, mixer)) = self.mixer.as_ref().zip(mixer) else {
+            return PassPortions { all: vec![vec![splits]], planned: None };
+        };
+        let rows: Vec<u64> = self.tables.iter().map(BlockTable::rows).collect();
+        let is_before = |change: &&MixChange| change.pass < pass || change.pass == pass && change.offset == 0;
+        let before: Vec<MixChange> = self.changes.iter().take_while(is_before).cloned().collect();
+        let planned = mixer_of_pass(base, &before, pass);
+        let planned = (planned != *mixer).then(|| portions_of_mix(&splits, &planned, &rows));
+        PassPortions { all: portions_of_mix(&splits, mixer, &rows), planned }
+    }
+
+    /// Returns the number of rows at the start of each shard that are among the first `count` rows of a pass, in the order of the
+    /// shards; `None` for a mix and for compressed datasets. With a shuffle, only whole blocks count. Takes O(blocks) time.
+    pub fn leading_rows(&self, pass: &SharedPass, count: u64) -> Option<Vec<(u32, u64)>> {
+        let is_simple = pass.mixer.is_none() && self.division.is_none();
+        is_simple.then(|| pass.orders[0][0].leading_rows(&self.tables[0], count))
     }
 
     /// Returns the rows at these offsets of a pass, in order.
@@ -123,6 +169,37 @@ impl Sequence {
     }
 }
 
+/// The portions of each dataset, for each time that the pass starts the dataset.
+struct PassPortions {
+    all: Vec<Vec<Vec<Portion>>>,
+    /// The portions with the weights at the start of the pass, if the weights change during the pass.
+    planned: Option<Vec<Vec<Vec<Portion>>>>,
+}
+
+impl PassPortions {
+    fn of(&self, part: usize, repeat: usize) -> Portions<'_> {
+        let all = portions_at(&self.all, part, repeat);
+        let planned = self.planned.as_deref().map_or(all, |planned| portions_at(planned, part, repeat));
+        Portions { all, planned }
+    }
+}
+
+fn portions_at(portions: &[Vec<Vec<Portion>>], part: usize, repeat: usize) -> &[Portion] {
+    portions.get(part).and_then(|portions| portions.get(repeat)).map_or(&[], Vec::as_slice)
+}
+
+/// Returns the mixer with the weight changes that affect a pass.
+fn mixer_of_pass(mixer: &Mixer, changes: &[MixChange], pass: u32) -> Mixer {
+    let before = changes.iter().take_while(|change| change.pass < pass).last();
+    let within = changes.iter().filter(|change| change.pass == pass);
+    let within: Vec<(u64, &[f64])> =
+        within.map(|change| (change.offset, change.weights.as_slice())).collect();
+    if before.is_none() && within.is_empty() {
+        return mixer.clone();
+    }
+    mixer.with_changes(before.map(|change| change.weights.as_slice()), within)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -135,28 +212,36 @@ mod tests {
     use crate::schema::Schema;
 
     fn manifest(parts: &[u32]) -> Manifest {
-        let shard = |(part, rows): (usize, &u32)| Shard {
-            object: ShardRef {
-                url: format!("file:///{part}"),
-                size_bytes: 1,
-                version: String::new(),
-                part: part as u32,
-            },
-            index: ShardIndex {
-                blocks: (0..rows.div_ceil(5))
-                    .map(|block| Block {
-                        rows: 5.min(rows - block * 5),
-                        offset: 0,
-                        bytes: 1,
-                        group: 0,
-                        row_bytes: Vec::new(),
-                    })
-                    .collect(),
-                schema: None,
-                defects: Vec::new(),
-            },
+        let shard = |(part, rows): (usize, &u32)| {
+            Shard::new(
+                ShardRef {
+                    url: format!("file:///{part}"),
+                    size_bytes: 1,
+                    version: String::new(),
+                    part: part as u32,
+                    ..ShardRef::default()
+                },
+                ShardIndex {
+                    blocks: (0..rows.div_ceil(5))
+                        .map(|block| Block {
+                            rows: 5.min(rows - block * 5),
+                            offset: 0,
+                            bytes: 1,
+                            group: 0,
+                            row_bytes: Vec::new(),
+                        })
+                        .collect(),
+                    schema: None,
+                    defects: Vec::new(),
+                    ..ShardIndex::default()
+                },
+            )
         };
         Manifest { schema: Schema::default(), shards: parts.iter().enumerate().map(shard).collect() }
+    }
+
+    fn layout(pipeline: &Pipeline, manifest: &Manifest, changes: &[MixChange]) -> Layout {
+        Layout { mix_changes: changes.to_vec(), ..Layout::new(pipeline, &manifest.summary(), 1, 1) }
     }
 
     fn pipeline(parts: usize, stop: MixStop, window: u64) -> Pipeline {
@@ -173,7 +258,7 @@ mod tests {
         ) {
             let stop = if restart { MixStop::Restart } else { MixStop::All };
             let (manifest, pipeline) = (manifest(&rows), pipeline(rows.len(), stop, window));
-            let sequence = Sequence::new(&pipeline, &manifest, &[]);
+            let sequence = Sequence::new(&pipeline, &manifest, &layout(&pipeline, &manifest, &[]));
             let mixer = sequence.mixer.clone().expect("few rows");
             let order = sequence.pass(pass);
             let whole = sequence.rows(&order, 0..mixer.pass_rows());
@@ -208,8 +293,9 @@ mod tests {
                     MixChange { pass: 1, offset: *place, weights }
                 })
                 .collect();
-            let before = Sequence::new(&pipeline, &manifest, &changes[..changes.len() - 1]);
-            let after = Sequence::new(&pipeline, &manifest, &changes);
+            let sequence =
+                |changes: &[MixChange]| Sequence::new(&pipeline, &manifest, &layout(&pipeline, &manifest, changes));
+            let (before, after) = (sequence(&changes[..changes.len() - 1]), sequence(&changes));
             let length = after.mixer.clone().expect("few rows").pass_rows();
             let of = |sequence: &Sequence| sequence.rows(&sequence.pass(pass), 0..length);
             let (before, after) = (of(&before), of(&after));
@@ -230,7 +316,7 @@ mod tests {
         let manifest = manifest(&[33]);
         let plain =
             Pipeline::builder("p").source(Source::text("/0")).seed(7).shuffle(8).batch(4).build().unwrap();
-        let sequence = Sequence::new(&plain, &manifest, &[]);
+        let sequence = Sequence::new(&plain, &manifest, &layout(&plain, &manifest, &[]));
         let table = BlockTable::new(&manifest);
         let expected = PassOrder::new(&table, 7, 2, 8).rows(&table, 3..20);
         assert_eq!(sequence.rows(&sequence.pass(2), 3..20), expected);

@@ -70,17 +70,22 @@ pub struct JobView {
     pub rows: u64,
     /// Delivered rows per second.
     pub rows_per_s: f64,
-    /// Rows per second that the consumers could process; `None` if the consumers have no limit.
+    /// Rows per second that the consumers could process, but in an unbounded job at most the rate that bounds its lag. `None` if
+    /// neither is known.
     pub demand_rows_per_s: Option<f64>,
     /// The delivered rate divided by the demand, at most 1. Without a demand, the delivered rate divided by the rate that
     /// the cluster could deliver to this job alone.
     pub fed_fraction: Option<f64>,
-    /// The fraction of time that the consumers waited for batches.
+    /// The fraction of time that the consumers waited for batches; `None` without measurements, and while an unbounded job waits
+    /// for records.
     pub stall_share: Option<f64>,
     /// The cores that the plan allocates to the job, over all workers.
     pub cores: f64,
     /// The bottleneck of the job with the allocated cores.
     pub bottleneck: Option<Bottleneck>,
+    /// The throttled store that limits the job, in one sentence; `None` if no store does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_limit: Option<String>,
 }
 
 /// A worker.
@@ -193,6 +198,7 @@ impl JobView {
             stall_share: None,
             cores: 0.0,
             bottleneck: None,
+            store_limit: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use expect_test::expect_file;
+use feedline_data::compression::{AccessPoint, Codec, ShardCompression};
 use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
@@ -55,9 +56,11 @@ fn shards(part: u32, rows: u64, row_bytes: u64) -> Vec<Shard> {
             size_bytes: 1_000_000,
             version: "1".to_owned(),
             part,
+            ..ShardRef::default()
         };
-        let index = ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() };
-        shards.push(Shard { object, index });
+        let index =
+            ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new(), ..ShardIndex::default() };
+        shards.push(Shard::new(object, index));
     }
     shards
 }
@@ -174,7 +177,9 @@ fn write_mixes(out: &mut String) {
             writeln!(out, "mix until {stop} {weights:?}: {rows} rows, fingerprint {fingerprint}")
                 .expect("text grows");
             for changes in [&[][..], &changes[..if stop == "first" { 0 } else { 2 }]] {
-                write_mix(out, &Sequence::new(&pipeline, &manifest, changes), 0..rows);
+                let layout = Layout::new(&pipeline, &manifest.summary(), 1, 1);
+                let layout = Layout { mix_changes: changes.to_vec(), ..layout };
+                write_mix(out, &Sequence::new(&pipeline, &manifest, &layout), 0..rows);
             }
         }
     }
@@ -187,6 +192,71 @@ fn write_mix(out: &mut String, sequence: &Sequence, places: Range<u64>) {
         let changes = sequence.changes().len();
         writeln!(out, "  {changes} changes pass {pass}: {first:?} {}", digest_rows(&rows))
             .expect("text grows");
+    }
+}
+
+/// Compressed shards of 6 blocks. With `has_points`, each block begins at an access point.
+fn compressed_shards(part: u32, count: usize, has_points: bool) -> Vec<Shard> {
+    let mut shards = shards(part, 400 * count as u64, 50_000);
+    shards.truncate(count);
+    for shard in &mut shards {
+        let rows = 40 + mix64(shard.object.url.len() as u64) as u32 % 30;
+        let offset = |block: u32| u64::from(block * rows) * 50_000;
+        let block = |block: u32| Block {
+            rows,
+            offset: offset(block),
+            bytes: offset(1),
+            group: 0,
+            row_bytes: Vec::new(),
+        };
+        shard.index.blocks = (0..6).map(block).collect();
+        let point = |block: u32| AccessPoint {
+            bit_offset: 8 * offset(block),
+            content_offset: offset(block),
+            state: Vec::new(),
+        };
+        let points = (1..6).map(point).filter(|_| has_points).collect();
+        let (content_bytes, decoder_bytes) = (offset(6), 1 << 20);
+        let compression =
+            ShardCompression { codec: Codec::Zstd, content_bytes, readable_bytes: 9, decoder_bytes, points };
+        shard.index.compression = Some(compression);
+    }
+    shards
+}
+
+/// Datasets with access points, with long runs, and mixes of them.
+fn write_compressed(out: &mut String) {
+    let (points, runs) =
+        (|part| compressed_shards(part, 40, true), |part| compressed_shards(part, 24, false));
+    let single = "url: file:///data, format: text".to_owned();
+    let part = |part| format!("{{ weight: {}, url: file:///data-{part}, format: text }}", 3 - part);
+    let mix = format!("mix: [ {}, {} ]", part(0), part(1));
+    for (name, source, shards) in [
+        ("points", &single, points(0)),
+        ("runs", &single, runs(0)),
+        ("both", &single, [points(0), runs(0)].concat()),
+        ("mix of points", &mix, [points(0), points(1)].concat()),
+        ("mix of runs", &mix, [runs(0), runs(1)].concat()),
+    ] {
+        let manifest = Manifest::build(shards).expect("the shards agree");
+        for (window, operators) in [
+            (0, "batch: { size: 7 }"),
+            (50, "batch: { size: 7 }"),
+            (50, "repeat: { count: 2 }, batch: { size: 7 }"),
+            (2_000, "pack: { columns: [text], length: 64, size: 4, window: 500 }"),
+        ] {
+            let pipeline = pipeline(&format!(
+                "name: golden\nsource: {{ {source} }}\nseed: 5\nshuffle: {{ window: {window} }}\noperators: [ {operators} ]\n"
+            ));
+            let summary = manifest.summary();
+            let layout = Layout::new(&pipeline, &summary, 1, 2);
+            let json = serde_json::to_string(&layout).expect("a layout has a JSON form");
+            let split = |ordinal| SplitRef { epoch: 0, ordinal, stream: 0 };
+            let keys = (0..layout.splits(0))
+                .map(|ordinal| layout.run_key(&summary, split(ordinal)).unwrap_or(u64::MAX));
+            writeln!(out, "compressed {name}: {json} keys {}", digest(keys)).expect("text grows");
+            write_mix(out, &Sequence::new(&pipeline, &manifest, &layout), 0..layout.dataset_rows);
+        }
     }
 }
 
@@ -242,6 +312,7 @@ fn layouts_orders_and_draws_are_golden() {
     write_layouts(&mut out);
     write_orders(&mut out);
     write_mixes(&mut out);
+    write_compressed(&mut out);
     write_draws(&mut out);
     write_steps(&mut out);
     expect_file!["golden.txt"].assert_eq(&out);

@@ -182,6 +182,9 @@ fn python_of(rust_type: &str) -> String {
     }
     let python = match rust_type {
         "String" | "ScalarType" => "str",
+        "FanoutList" => "Sequence[int] | Mapping[str, Sequence[int]]",
+        "FeatureList" => "Sequence[str] | Mapping[str, str]",
+        "SeedTime" | "NegativeSampling" => "Mapping[str, Any]",
         "u32" | "u64" | "i64" => "int",
         "f64" => "float",
         "bool" => "bool",
@@ -195,11 +198,12 @@ fn python_of(rust_type: &str) -> String {
 
 /// The names of an enum's variants in pipeline files.
 fn variants(name: &str) -> Vec<String> {
-    let folder = pipeline_folder().join("operators");
-    let entries = fs::read_dir(&folder).expect("the operators' directory is readable");
+    let folders = [pipeline_folder().join("operators"), pipeline_folder().with_file_name("graph")];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("the directory is readable"));
+    let files = entries.map(|entry| entry.expect("the directory is readable").path());
     let head = format!("pub enum {name} {{");
-    for entry in entries {
-        let text = read(entry.expect("the operators' directory is readable").path());
+    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+        let text = read(file);
         if let Some(lines) = body(&text, &head) {
             let variants = lines.filter(|line| line.chars().next().is_some_and(char::is_uppercase));
             return variants
@@ -207,5 +211,5 @@ fn variants(name: &str) -> Vec<String> {
                 .collect();
         }
     }
-    panic!("there is an enum {name} in {}", folder.display())
+    panic!("there is an enum {name} in {folders:?}")
 }

@@ -1,6 +1,7 @@
 //! The planner. It builds a model of each job from worker and consumer reports, and one plan for all jobs from the
 //! models.
 //!
+//! - [`graph`]: the model of graph batches, before the first batch is sampled.
 //! - [`model`]: the costs of a job, and the resources that bound its rate.
 //! - [`observe`]: builds the models and the planner's problem from reports.
 //! - [`plan`]: solves the problem.
@@ -18,6 +19,7 @@ macro_rules! ensure {
     };
 }
 
+pub mod graph;
 pub mod model;
 pub mod observe;
 pub mod plan;

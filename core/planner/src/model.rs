@@ -10,6 +10,8 @@
 //! - [`bandwidth`]: the store's bandwidth as a concave function of read concurrency.
 //! - [`job`]: visit ratios, CPU time per delivered row and worker type, sizes at every cache point, demand.
 //! - `aligned`: makes the samples of all workers list the same operators, although only some workers cache rows.
+//! - [`graph_costs`]: the sampled graphs of a job.
+//! - `expected_job`: the model of a job that samples a graph, before its first batch.
 //! - `visits`: the number of rows that enter each operator per delivered row.
 //! - [`bound`]: the maximum rate that each resource allows for a job. The resource with the smallest rate is the
 //!   bottleneck.
@@ -21,6 +23,8 @@
 mod aligned;
 pub mod bandwidth;
 pub mod bound;
+mod expected_job;
+pub mod graph_costs;
 pub mod job;
 pub mod remedy;
 pub mod samples;
@@ -30,6 +34,7 @@ pub mod window;
 
 pub use bandwidth::{Bandwidth, BandwidthObservation};
 pub use bound::{CacheUse, JobResources, Locality, WorkerTypeResources, bottleneck, bounds};
+pub use graph_costs::{GraphExpectation, GraphModel, MeasuredGraphBatch};
 pub use job::{CachePointModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheCapacity, Remedy, remedies};
 pub use samples::{JobConsumerSample, JobWorkerSample};

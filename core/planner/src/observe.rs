@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use feedline_data::graph::description::GraphHash;
 use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::messages::samples::{ConsumerReportSample, JobProperties, Samples, WorkerReportSample};
 use feedline_data::messages::saturating_sum;
@@ -24,6 +25,8 @@ use crate::model::{JobModel, JobResources, Locality, WorkerTypeResources, bottle
 
 use crate::plan::{CachePolicy, JobProblem, PlannerSettings, PoolProblem, Problem, WorkerSlot, WorkerType};
 
+mod arrivals;
+mod bandwidth_history;
 mod job_windows;
 mod needs;
 mod saturation;
@@ -64,6 +67,8 @@ struct ObservedWorker {
     is_draining: bool,
     /// The capacity of the store tier in bytes; 0 for a worker without that tier.
     store_tier_bytes: u64,
+    /// The graphs that the worker holds or loads.
+    graphs: Vec<GraphHash>,
 }
 
 impl ObservedWorker {
@@ -73,6 +78,7 @@ impl ObservedWorker {
             worker_type: worker_type(worker),
             is_draining: worker.draining,
             store_tier_bytes: store_tier.map_or(0, |tier| tier.capacity_bytes),
+            graphs: worker.graphs.clone(),
         }
     }
 }
@@ -95,6 +101,7 @@ impl Observer {
         for facts in &samples.jobs {
             let mut windows = before.remove(&facts.job).unwrap_or_else(|| JobWindows::new(facts.clone()));
             windows.properties.passes_left = facts.passes_left;
+            windows.push_topic(now, facts);
             windows.encodings.clear();
             self.jobs.insert(facts.job, windows);
         }
@@ -119,7 +126,7 @@ impl Observer {
             windows.push_consumers(now, sessions.remove(job).unwrap_or_default());
         }
         let busy = self.busy_workers();
-        self.jobs.values_mut().for_each(|windows| windows.find_bottleneck(&busy));
+        self.jobs.values_mut().for_each(|windows| windows.find_bottleneck(now, &busy));
     }
 
     /// Updates the last known type of each pool: the type of its youngest worker, which new workers are likely to have.
@@ -245,9 +252,18 @@ impl Observer {
         self.jobs.get(&job).map(JobWindows::locality).unwrap_or_default()
     }
 
-    /// Returns the planner's problem for all jobs with a model, on all workers except draining workers. Contains the last
-    /// known type of each pool without workers, so that the pool can grow. `cache` is the
-    /// cache policy of all jobs. The counters already include the effect of `cache` operators in pipelines.
+    /// Returns the workers that hold or load the graph that a job samples, except draining workers.
+    fn graph_holders(&self, job: &JobProperties) -> Vec<WorkerId> {
+        let Some(graph) = job.dataset.graph.as_ref().filter(|_| job.pipeline.is_indivisible()) else {
+            return Vec::new();
+        };
+        let holds = |worker: &ObservedWorker| !worker.is_draining && worker.graphs.contains(&graph.topology);
+        self.workers.iter().filter(|(_, worker)| holds(worker)).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the planner's problem for all jobs with a model, on all workers except draining workers. A job that samples a graph
+    /// has a model before its first rows. Contains the last known type of each pool without workers, so that the pool can grow.
+    /// `cache` is the cache policy of all jobs. The counters already include the effect of `cache` operators in pipelines.
     pub fn problem(&self, settings: PlannerSettings, cache: CachePolicy) -> Problem {
         let mut worker_types: Vec<WorkerType> = Vec::new();
         let mut workers = Vec::new();
@@ -265,7 +281,8 @@ impl Observer {
         let mut stores: Vec<(String, ObservedStore)> = Vec::new();
         let mut tenants = ObservedTenants::default();
         for (id, windows) in &self.jobs {
-            let model = JobModel::build(&windows.observation());
+            let observation = windows.observation();
+            let model = JobModel::build(&observation).or_else(|| JobModel::expected(&observation));
             let tenant = tenants.add(&windows.properties, model.is_some());
             let Some(model) = model else { continue };
             let name = store_of(&windows.properties.pipeline);
@@ -277,7 +294,18 @@ impl Observer {
             let keys = cache_point_keys(&windows.properties.pipeline, &model);
             let job = JobProblem::from_model(*id, &windows.properties.name, &model, &worker_types, &keys);
             let (weight, locality) = (windows.properties.weight, windows.locality());
-            jobs.push(JobProblem { cache, store, tenant, weight, locality, ..job });
+            let useful_rows_per_s = windows.useful_rows_per_s(&model, &settings);
+            let graph_holders = self.graph_holders(&windows.properties);
+            jobs.push(JobProblem {
+                cache,
+                store,
+                tenant,
+                weight,
+                locality,
+                useful_rows_per_s,
+                graph_holders,
+                ..job
+            });
         }
         let store_cache_bytes = active().map(|(_, worker)| worker.store_tier_bytes).min().unwrap_or(0) as f64;
         let store_bytes_per_s = stores.iter().map(|(_, seen)| seen.bytes_per_s_limit()).collect();

@@ -84,6 +84,8 @@ impl ObservedJob<'_> {
             consumers.iter().map(|one| one.stats.rows as f64 / seconds(one.elapsed_ns)).sum();
         let elapsed_ns = saturating_sum(consumers.iter().map(|one| one.elapsed_ns));
         let stall_ns = saturating_sum(consumers.iter().map(|one| one.stats.stall_ns));
+        // More workers do not shorten waits for records that have not arrived.
+        let has_stalls = elapsed_ns > 0 && !self.observation.waits_for_records;
         let demand_rows_per_s = self.model.as_ref().and_then(|model| model.demand_rows_per_s);
         let wanted = demand_rows_per_s.or(self.planned.map(|planned| planned.demand_rows_per_s));
         let fed = |wanted: f64| (wanted > 0.0 && wanted.is_finite()).then(|| (rows_per_s / wanted).min(1.0));
@@ -92,7 +94,7 @@ impl ObservedJob<'_> {
             rows_per_s,
             demand_rows_per_s,
             fed_fraction: wanted.and_then(fed),
-            stall_share: (elapsed_ns > 0).then(|| stall_ns as f64 / elapsed_ns as f64),
+            stall_share: has_stalls.then(|| stall_ns as f64 / elapsed_ns as f64),
             cores: self.planned.map_or(0.0, JobPlan::cores),
             bottleneck: self.model.as_ref().and_then(|model| {
                 let mut resources = resources(self.planned, workers);

@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 use feedline_access::ticket::{TicketIssuer, TicketKey};
 use feedline_access::token::Tokens;
 use feedline_access::{CertificateAuthority, Secret};
+use feedline_data::graph::description::GraphDescription;
 use feedline_data::ids::JobId;
 use feedline_data::pipeline::Pipeline;
+use feedline_sources::NpyArrayHeader;
 
 use crate::thread_state::with_folder;
 
@@ -32,6 +34,17 @@ pub fn raft_log(bytes: &[u8]) {
 /// Parses a stored dataset index: the input as it is, and with a valid checksum.
 pub fn index(bytes: &[u8]) {
     feedline_coordinator::read_index(bytes);
+}
+
+/// Parses the description of a stored graph, and the headers of its arrays.
+pub fn graph_folder(bytes: &[u8]) {
+    // Errors are expected; only panics and hangs are failures.
+    let _ = NpyArrayHeader::parse(bytes);
+    if let Ok(description) = GraphDescription::parse(bytes) {
+        let again = GraphDescription::parse(description.to_json().as_bytes());
+        assert_eq!(again.as_ref(), Ok(&description));
+        let _ = description.topology_fingerprint();
+    }
 }
 
 /// Reads cached rows, from disk and from the object store.

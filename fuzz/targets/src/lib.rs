@@ -4,18 +4,27 @@
 //! `make fuzz` calls each target with inputs that a fuzzer generates. The tests of this crate call it with its corpus, its
 //! seeds, and mutations of both.
 
+mod array_record;
+mod compressed;
 mod control;
+mod directories;
+mod features;
 mod images;
 mod seeds;
+mod services;
 mod shards;
 mod thread_state;
 mod tokenizers;
 mod values;
 
-pub use control::{access, cache, index, messages, pipeline, raft_log};
+pub use compressed::{access_point, bzip2, gzip, xz, zstd};
+pub use control::{access, cache, graph_folder, index, messages, pipeline, raft_log};
+pub use directories::{dataset_card, litdata, mds};
+pub use features::features;
 pub use images::{image, raster};
 pub use seeds::{Seed, seeds};
-pub use shards::{arrow, csv, example, jsonl, npy, parquet, read_shard, tar, tfrecord};
+pub use services::{aws_config, hub, kafka_options, kafka_payload};
+pub use shards::{arrayrecord, arrow, csv, example, jsonl, npy, npz, parquet, read_shard, tar, tfrecord};
 pub use thread_state::block_on;
 pub use tokenizers::tokenizer;
 
@@ -33,7 +42,9 @@ pub struct Target {
 macro_rules! with_targets {
     ($macro:ident) => {
         $macro! {
-            access arrow cache csv example image index jsonl messages npy parquet pipeline raft_log raster tar tfrecord tokenizer
+            access access_point arrayrecord arrow aws_config bzip2 cache csv dataset_card example features
+            graph_folder gzip hub image index jsonl kafka_options kafka_payload litdata mds messages npy npz
+            parquet pipeline raft_log raster tar tfrecord tokenizer xz zstd
         }
     };
 }

@@ -108,6 +108,9 @@ spec:
 - --listen={{ $root.Values.listenHost }}:7071
 - --advertise-host=$(POD_IP)
 - --memory={{ $pool.memory }}
+{{- with $pool.graphMemory }}
+- --graph-memory={{ . }}
+{{- end }}
 - --nic={{ default "0" $pool.nic }}
 - --http={{ $root.Values.listenHost }}:7171
 - --health={{ $root.Values.listenHost }}:7181

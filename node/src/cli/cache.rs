@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use feedline_worker::{RowCacheSettings, StoreCacheSettings};
+use feedline_worker::{GraphDiskSettings, RowCacheSettings, StoreCacheSettings};
 
 /// Locations and sizes of the row caches.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +16,10 @@ pub(crate) struct CacheArgs {
     /// Size of the disk cache, such as 100GiB; the workers of one process or of `feedline up` share it.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
     pub(crate) cache_disk: u64,
+    /// Directory for topologies, and for parts of features in stores, that do not fit in --graph-memory; the parts of
+    /// features use up to --cache-disk bytes [default: graphs in --cache-dir].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) graph_dir: Option<PathBuf>,
     /// URL in an object store where pipelines with `cache: {tier: store}` cache rows for all workers, such as
     /// s3://bucket/feedline-rows [default: none].
     #[arg(long, value_name = "URL")]
@@ -39,6 +43,14 @@ impl CacheArgs {
             folder_bytes: self.cache_disk,
             allows_planned_caches,
         }
+    }
+
+    /// Returns the settings of the directory for graphs of one of `workers` workers. `cache_dir` is the directory of the caches, if
+    /// any.
+    pub(crate) fn graph_disk(&self, cache_dir: Option<&Path>, workers: u32) -> Option<GraphDiskSettings> {
+        let default = || cache_dir.map(|folder| folder.join("graphs"));
+        let folder = self.graph_dir.clone().or_else(default)?;
+        Some(GraphDiskSettings { folder, limit_bytes: self.cache_disk / u64::from(workers) })
     }
 
     /// Returns the settings of the cache in the object store, if any.

@@ -51,7 +51,10 @@ struct FlagRule {
 const RULES: [FlagRule; 6] = [
     FlagRule {
         flags: || flag_of::<CacheArgs>("cache_disk"),
-        is_ineffective: |line| line.command == "worker" && !line.is_given("cache_dir"),
+        is_ineffective: |line| {
+            let has_directory = line.is_given("cache_dir") || line.is_given("graph_dir");
+            line.command == "worker" && !has_directory
+        },
         message: |_, flag| {
             format!("{flag} needs --cache-dir: without a directory, `feedline worker` has no disk cache")
         },

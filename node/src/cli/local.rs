@@ -23,6 +23,10 @@ pub(crate) struct LocalArgs {
     /// container or of the machine's memory, such as 70% [default: 1 GiB, or a quarter of this memory if that is less].
     #[arg(long, value_name = "SIZE", value_parser = parse_memory_size)]
     pub(crate) memory: Option<MemorySize>,
+    /// Part of --memory that the topologies and features of graphs may use, divided among the workers: a size or a percentage, as
+    /// for --memory [default: half of --memory].
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_size)]
+    pub(crate) graph_memory: Option<MemorySize>,
     /// Directory for saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,

@@ -113,6 +113,10 @@ pub(crate) struct WorkerArgs {
     /// machine's memory, such as 70% [default: 1 GiB, or a quarter of this memory if that is less].
     #[arg(long, value_name = "SIZE", value_parser = parse_memory_size)]
     pub(crate) memory: Option<MemorySize>,
+    /// Part of --memory that the topologies and features of graphs may use: a size or a percentage, as for --memory
+    /// [default: half of --memory].
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_size)]
+    pub(crate) graph_memory: Option<MemorySize>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     #[command(flatten)]

@@ -71,6 +71,10 @@ pub(crate) struct RunArgs {
     /// at the end and on Ctrl-C [default: none].
     #[arg(long, value_name = "FILE")]
     pub(crate) position: Option<PathBuf>,
+    /// Resume from --position even if shards were written again since it was saved, and indexing reads only parts of them,
+    /// such as the footer of a Parquet file. These parts must be equal. Not needed if the store has checksums of the shards.
+    #[arg(long, requires = "position")]
+    pub(crate) accept_reuploaded: bool,
     /// Format of the report; json prints one object on one line.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) report: ReportFormat,
@@ -84,6 +88,10 @@ pub(crate) struct RunArgs {
     /// Receive buffer size of each consumer, such as 64MiB [default: 256MiB divided by --consumers, at least 32MiB].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) buffer: Option<u64>,
+    /// Memory of each consumer for features of nodes in a graph, such as 4GiB, in addition to --buffer. Workers omit the cached
+    /// rows from batches [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
+    pub(crate) feature_cache: Option<u64>,
     /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,

@@ -23,8 +23,14 @@ fn help_matches_the_golden_files() {
     expect_file!["../../tests/help/worker.txt"].assert_eq(&help(&["worker"]));
     expect_file!["../../tests/help/up.txt"].assert_eq(&help(&["up"]));
     expect_file!["../../tests/help/index.txt"].assert_eq(&help(&["index"]));
+    expect_file!["../../tests/help/graph.txt"].assert_eq(&help(&["graph"]));
+    expect_file!["../../tests/help/graph-build.txt"].assert_eq(&help(&["graph", "build"]));
+    expect_file!["../../tests/help/graph-info.txt"].assert_eq(&help(&["graph", "info"]));
+    expect_file!["../../tests/help/graph-check.txt"].assert_eq(&help(&["graph", "check"]));
     expect_file!["../../tests/help/explain.txt"].assert_eq(&help(&["explain"]));
+    expect_file!["../../tests/help/lint.txt"].assert_eq(&help(&["lint"]));
     expect_file!["../../tests/help/plan.txt"].assert_eq(&help(&["plan"]));
+    expect_file!["../../tests/help/preview.txt"].assert_eq(&help(&["preview"]));
     expect_file!["../../tests/help/bench-kernel.txt"].assert_eq(&help(&["bench", "kernel"]));
     expect_file!["../../tests/help/job.txt"].assert_eq(&help(&["job"]));
     expect_file!["../../tests/help/keys-apply.txt"].assert_eq(&help(&["keys", "apply"]));

@@ -1,10 +1,13 @@
 //! The report of `feedline explain`, as text or as JSON.
 
 use feedline_data::view::Bottleneck;
-use feedline_planner::model::{JobModel, OperatorModel, Remedy, bottleneck, remedies};
+use feedline_planner::model::{GraphModel, JobModel, OperatorModel, Remedy, bottleneck, remedies};
 use feedline_planner::plan::Plan;
 use serde::Serialize;
 
+use super::long_runs::LongRuns;
+use super::sampled_graphs;
+use super::seconds::format_seconds;
 use super::trace::TraceResult;
 use crate::size::{format_bytes, format_rate};
 use crate::table;
@@ -24,10 +27,16 @@ pub(super) struct Explanation {
     bottleneck: Option<Bottleneck>,
     /// Operators in order, beginning with the source.
     operators: Vec<OperatorLine>,
+    /// The batches of a pipeline that samples a graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph: Option<GraphModel>,
     /// Possible improvements, the best first.
     remedies: Vec<Remedy>,
     /// The plan for this job alone on these workers.
     plan: Option<Plan>,
+    /// Compressed files that can only be decompressed from their start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    long_runs: Option<LongRuns>,
 }
 
 /// The costs of one operator.
@@ -79,7 +88,8 @@ impl OperatorLine {
 impl Explanation {
     /// Builds the report of a trace.
     pub(super) fn new(pipeline: &str, traced: TraceResult) -> Self {
-        let TraceResult { rows, rows_per_s, model, resources, cache_capacities, plan, .. } = traced;
+        let TraceResult { rows, rows_per_s, model, resources, cache_capacities, plan, long_runs, .. } =
+            traced;
         let bottleneck = bottleneck(&model, &resources);
         let operators = model.operators.iter().enumerate();
         Self {
@@ -92,13 +102,19 @@ impl Explanation {
                 .map(|(index, operator)| OperatorLine::new(operator, index, &model))
                 .collect(),
             remedies: remedies(&model, &resources, &cache_capacities),
+            graph: model.graph,
             plan,
+            long_runs,
         }
     }
 
     /// Formats the report as text.
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("{}: {} rows traced\n\n{}\n", self.pipeline, self.rows, self.operator_table());
+        if let Some(graph) = &self.graph {
+            text.push_str(&sampled_graphs::render(graph));
+            text.push('\n');
+        }
         text.push_str(&format!("measured    {} rows/s\n", format_rate(self.measured_rows_per_s)));
         if let Some(Bottleneck { kind, operator, rows_per_s, explanation: why }) = &self.bottleneck {
             let operator = operator.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
@@ -118,6 +134,9 @@ impl Explanation {
             for reason in &plan.reasons {
                 text.push_str(&format!("  {reason}\n"));
             }
+        }
+        if let Some(runs) = &self.long_runs {
+            text.push_str(&runs.to_text());
         }
         text
     }
@@ -166,16 +185,6 @@ impl Explanation {
             ]
         });
         table::render_with_header(header, rows, &[0])
-    }
-}
-
-fn format_seconds(seconds: f64) -> String {
-    match seconds {
-        0.0 => "-".to_owned(),
-        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
-        s if s < 1e-3 => format!("{:.1} us", s * 1e6),
-        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
-        s => format!("{s:.2} s"),
     }
 }
 

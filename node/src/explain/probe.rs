@@ -118,7 +118,7 @@ fn allocations_with_more_reads(observer: &Observer, samples: &Samples, job: JobI
     let allocation = |worker: &WorkerReportSample| {
         let job_allocation =
             JobAllocation { read_concurrency: reads(worker), ..JobAllocation::unlimited(job) };
-        (worker.worker, WorkerAllocations { cores: 0, jobs: vec![job_allocation] })
+        (worker.worker, WorkerAllocations { jobs: vec![job_allocation], ..WorkerAllocations::default() })
     };
     samples.workers.iter().map(allocation).collect()
 }

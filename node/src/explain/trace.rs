@@ -16,6 +16,7 @@ use feedline_planner::plan;
 use feedline_planner::plan::{CachePolicy, Plan, PlannerSettings};
 use tokio_util::sync::CancellationToken;
 
+use super::long_runs::LongRuns;
 use super::probe::{ArrivalWindow, ProbePhase};
 use crate::cluster::LocalCluster;
 use crate::entropy;
@@ -59,6 +60,8 @@ pub(super) struct TraceResult {
     pub(super) cache_capacities: Vec<CacheCapacity>,
     /// The plan; `None` if the planner fails.
     pub(super) plan: Option<Plan>,
+    /// The long runs of compressed files.
+    pub(super) long_runs: Option<LongRuns>,
 }
 
 impl TraceResult {
@@ -79,8 +82,13 @@ pub(super) async fn trace(
     limits: TraceLimits,
     stop: &CancellationToken,
 ) -> Result<TraceResult, Failure> {
+    let window = pipeline.shuffle.window;
     let coordinator = cluster.local_coordinator().expect("a trace runs in this process");
     let name = format!("explain-{}-{}", pipeline.name, entropy::name_suffix());
+    // A trace of new records only would measure how fast they arrive. The job itself reads each record once, and caches none.
+    let is_unbounded = pipeline.source.is_unbounded();
+    let cache_policy = if is_unbounded { CachePolicy::Never } else { CachePolicy::Free };
+    let pipeline = Pipeline { source: pipeline.source.bounded(), ..pipeline };
     let spec = JobSpec { name, epochs: TRACE_EPOCHS, ..JobSpec::new(pipeline) };
     let progress = Progress::start();
     let job =
@@ -89,21 +97,36 @@ pub(super) async fn trace(
     let consumer = job.consumer(0, entropy::session_id());
     let traced =
         observe(coordinator, &job, consumer, (limits, cluster.local_worker_count()), stop, &progress).await;
+    let long_runs = find_long_runs(cluster, &job, window).await;
     cancel_job(&job).await;
     let TraceObservation { observer, samples, first_half, rows, seconds, rows_per_s } = traced?;
+    let long_runs = long_runs?;
     let waits_for_store = first_half.is_some() || observer.waits_for_store(job.id());
     let model = build_model(&observer, job.id(), first_half)
         .ok_or_else(|| Failure::failed("the trace received no rows: allow more time with --seconds"))?;
-    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Free);
+    let problem = observer.problem(PlannerSettings::default(), cache_policy);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT).ok();
-    let (mut resources, cache_capacities) =
+    let (mut resources, mut cache_capacities) =
         resources(&samples, &problem.worker_types, &problem.settings, limits.disk_bytes);
+    if is_unbounded {
+        cache_capacities.clear();
+    }
     if waits_for_store {
         // The store was the only limit, so the job used the highest concurrency.
         resources.read_concurrency = model.store_concurrency;
     }
-    Ok(TraceResult { rows, seconds, rows_per_s, model, resources, cache_capacities, plan })
+    Ok(TraceResult { rows, seconds, rows_per_s, model, resources, cache_capacities, plan, long_runs })
+}
+
+async fn find_long_runs(cluster: &LocalCluster, job: &Job, window: u64) -> Result<Option<LongRuns>, Failure> {
+    let status = job.status().await?;
+    let (Some(dataset), Some(layout)) = (&status.dataset, &status.layout) else { return Ok(None) };
+    if dataset.runs.is_empty() {
+        return Ok(None);
+    }
+    let manifest = cluster.coordinator.manifest(job.id()).await?;
+    Ok(LongRuns::of(&manifest, layout, window))
 }
 
 /// Reports and deliveries of a trace.

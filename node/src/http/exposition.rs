@@ -11,11 +11,12 @@ use metrics_exporter_prometheus::formatting::{write_help_line, write_type_line};
 use crate::{disk_metrics, process_metrics};
 
 /// The metric tables of all roles.
-pub(super) fn tables() -> [&'static [MetricDescription]; 7] {
+pub(super) fn tables() -> [&'static [MetricDescription]; 8] {
     [
         feedline_coordinator::METRICS,
         feedline_worker::metrics::METRICS,
         feedline_worker::STORE_METRICS,
+        feedline_worker::COMPRESSION_METRICS,
         feedline_client::METRICS,
         feedline_kubernetes::METRICS,
         process_metrics::METRICS,

@@ -59,6 +59,7 @@ pub(super) async fn wait_until_ready(
     stop: &CancellationToken,
 ) -> Result<Option<JobStatus>, Failure> {
     let mut stall_watch = StallWatch::new(Instant::now(), Duration::ZERO);
+    let mut has_shown_reason = false;
     loop {
         let status = tokio::select! {
             () = stop.cancelled() => return Ok(None),
@@ -68,6 +69,10 @@ pub(super) async fn wait_until_ready(
             return Ok(Some(status));
         }
         progress.show_state(&status.state);
+        if let Some(reason) = status.source_error.as_ref().filter(|_| !has_shown_reason) {
+            eprintln!("feedline: waiting for the topics: {reason}");
+            has_shown_reason = true;
+        }
         if matches!(status.state, JobState::Preparing { workers: 0, .. }) {
             stall_watch.watch(job, 0).await;
         }

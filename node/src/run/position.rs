@@ -111,11 +111,15 @@ mod tests {
             version: 1,
             pipeline: "p".to_owned(),
             dataset: "d".to_owned(),
+            content: Default::default(),
             order: OrderMode::Deterministic,
             virtual_consumers: 2,
             streams: vec![StreamPosition { epoch: 1, row: 64 }; 2],
             open_ranges: Vec::new(),
             mix: Vec::new(),
+            growth: None,
+            ranges: None,
+            split_rows: None,
         };
         PositionFile::new(position, &Digests::default(), 128)
     }

@@ -55,7 +55,7 @@ pub(crate) struct RunReport {
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Reads from the store, summed over workers.
-    pub(crate) store: StoreReport,
+    pub(crate) store: StoreSection,
     /// CPU time of each worker's process since its start. In embedded mode, this is the process of `feedline run`.
     pub(crate) worker_cpu: Vec<CpuReport>,
     /// Peak memory of the processes.
@@ -197,7 +197,7 @@ impl From<&OperatorStats> for OperatorReport {
 
 /// Reads from the store.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct StoreReport {
+pub(crate) struct StoreSection {
     /// Number of requests.
     pub(crate) requests: u64,
     /// Number of bytes.
@@ -210,7 +210,7 @@ pub(crate) struct StoreReport {
     pub(crate) distinct_shard_bytes: u64,
 }
 
-impl From<&StoreStats> for StoreReport {
+impl From<&StoreStats> for StoreSection {
     fn from(stats: &StoreStats) -> Self {
         Self {
             requests: stats.requests,

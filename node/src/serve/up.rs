@@ -22,6 +22,7 @@ use crate::listen::{self, BoundListener};
 use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker};
+use crate::peer_workers::PeerConnections;
 use crate::reload::reload_secret;
 use crate::{entropy, environment, http, local_listener, output, signals, store_access, worker_flags, yaml};
 
@@ -165,6 +166,7 @@ async fn start_worker(
     let address = format!("{}://{host}:{}", security.scheme(), bound.address.port());
     let local = local_listener::open(transport, settings.memory_bytes)?;
     let worker = local_workers::start(WorkerSettings { address, ..settings }, service)?;
+    worker.running.set_peers(PeerConnections::new(security.credentials.clone()));
     let server = GrpcServer::start_worker(bound.listener, security.tls(), &worker, local);
     Ok(WorkerNode { address: bound.address, worker, server })
 }
@@ -204,10 +206,11 @@ fn own_files(args: &UpArgs) -> Result<ProtectedFiles, Failure> {
         .into_iter()
         .chain(store_access::cache_dir_files(&cache_dir));
     let rows = args.local.cache.cache_store.as_deref().and_then(store_access::cache_store_files);
+    let blocks = args.local.cache.graph_dir.as_deref().map(feedline_worker::cached_rows_pattern);
     Ok(store_access::own_files(
         &args.server_access,
         &args.local.stores.reads,
-        files.chain(stored).chain(rows),
+        files.chain(stored).chain(rows).chain(blocks),
     ))
 }
 

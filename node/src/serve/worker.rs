@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::http::{self, HttpAddresses, Readiness};
 use crate::listen;
 use crate::local_workers;
+use crate::peer_workers::PeerConnections;
 use crate::{environment, local_listener, signals, store_access};
 
 /// Interval at which the worker checks whether the coordinator answers.
@@ -36,7 +37,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let security = ServerSecurity::new(&args.server_access)?;
     let rows = args.cache.cache_store.as_deref().and_then(store_access::cache_store_files).into_iter();
     let cached = args.cache.cache_dir.iter().flat_map(|folder| store_access::cache_dir_files(folder));
-    let stored = rows.chain(cached).chain(args.own_file);
+    let blocks = args.cache.graph_dir.as_deref().map(feedline_worker::cached_rows_pattern);
+    let stored = rows.chain(cached).chain(blocks).chain(args.own_file);
     // In a cluster with tokens, users must not read arbitrary files of the worker's host.
     let access = store_access::for_worker(&args.stores)?
         .with_local_by_prefix(security.credentials.token.is_some())
@@ -56,6 +58,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     if let Some(name) = &args.tls_name {
         check_tls_name(name, &address, &security)?;
     }
+    let memory_bytes = environment::memory_budget_bytes(args.memory)?;
     let settings = WorkerSettings {
         address,
         tls_name: args.tls_name,
@@ -63,7 +66,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         machine: environment::cpu_model(),
         cores: args.cores.unwrap_or_else(environment::default_cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
-        memory_bytes: environment::memory_budget_bytes(args.memory)?,
+        memory_bytes,
+        graph_memory_bytes: environment::graph_memory_bytes(args.graph_memory, memory_bytes)?,
+        graph_disk: args.cache.graph_disk(args.cache.cache_dir.as_deref(), 1),
         row_cache: args.cache.cache_dir.as_ref().map(|folder| {
             let cache = args.cache.disk_cache(folder, 1, args.planner_uses_cache_dir.is_on());
             RowCacheSettings { folder_bytes: args.cache_disk_together.unwrap_or(cache.folder_bytes), ..cache }
@@ -83,6 +88,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let coordinator = grpc::connect_coordinators(&urls, &security.credentials)?;
     let local = local_listener::open(args.transport, settings.memory_bytes)?;
     let worker = local_workers::start(settings, coordinator)?;
+    worker.running.set_peers(PeerConnections::new(security.credentials.clone()));
     let mut server = GrpcServer::start_worker(bound.listener, security.tls(), &worker, local);
     http.set_ready(readiness(&worker.contact, &coordinators));
     announce("worker", bound.address, &http)?;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
+use feedline_data::messages::JobState;
 use feedline_data::tenants;
 use feedline_data::view::{ClusterView, JobView, PoolDecision, WorkerView};
 
@@ -88,7 +89,9 @@ fn render_plan(view: &ClusterView) -> String {
             kind.wanted
         )
     });
-    let sentences = wanted.chain(view.scaling.iter().cloned()).chain(view.reasons.iter().cloned());
+    let of_job = |job: &JobView| Some(format!("{}: {}", job.name, job.store_limit.as_ref()?));
+    let sentences = view.jobs.iter().filter_map(of_job).chain(wanted);
+    let sentences = sentences.chain(view.scaling.iter().cloned()).chain(view.reasons.iter().cloned());
     let lines: String = sentences.map(|sentence| format!("  {sentence}\n")).collect();
     if lines.is_empty() { lines } else { format!("\nplan\n{lines}") }
 }
@@ -137,14 +140,14 @@ fn jobs_table(view: &ClusterView) -> String {
 }
 
 fn job_line(job: &JobView) -> Vec<String> {
-    let is_active = job.rows_per_s > 0.0 || job.stall_share.is_some();
+    let is_running = job.state == JobState::Running;
     let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
     vec![
         job.job.to_string(),
         job.name.clone(),
         format_state(&job.state),
         or_dash(job.fed_fraction.map(|fed| format!("{} {:>3.0} %", bar(fed), 100.0 * fed))),
-        or_dash(is_active.then(|| format_rate(job.rows_per_s))),
+        or_dash(is_running.then(|| format_rate(job.rows_per_s))),
         or_dash(job.demand_rows_per_s.map(format_rate)),
         or_dash(job.stall_share.map(|share| format!("{:.0} %", 100.0 * share))),
         or_dash((job.cores > 0.0).then(|| format!("{:.1}", job.cores))),

@@ -5,6 +5,7 @@ mod engine;
 mod kernel;
 mod load_threads;
 mod padding;
+mod throttle;
 mod transport;
 
 use clap::{Args, Subcommand};
@@ -34,6 +35,9 @@ enum BenchCommand {
     /// Measures the padding of text batches and the spread of the consumers' step sizes, with and without coordinated
     /// batches.
     Padding(padding::PaddingArgs),
+    /// The proxy of the benchmark of throttled stores, which `benches/throttle.py` starts.
+    #[command(hide = true)]
+    ThrottleProxy(throttle::ThrottleArgs),
     /// The sending process of `transport`; it exits when its standard input closes.
     #[command(hide = true)]
     TransportPeer(transport::PeerArgs),
@@ -50,6 +54,7 @@ pub async fn run(args: BenchArgs, host: &dyn ToolHost) -> Result<(), Failure> {
         BenchCommand::Decisions(args) => decisions::run(args, host).await,
         BenchCommand::Engine(args) => engine::run(args).await,
         BenchCommand::Padding(args) => padding::run(&args),
+        BenchCommand::ThrottleProxy(args) => throttle::run(args).await,
         BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
     }
 }

@@ -1,10 +1,11 @@
 //! `feedline make-data`: generates datasets for tests and benchmarks, or packs the files of a directory into a dataset.
 //!
 //! An implementation of [`rows::RowSource`] produces Arrow record batches of bounded size, and [`writer`] encodes them,
-//! so each kind of dataset works with each file format that can represent it.
+//! so each kind of dataset works with each file format that can represent it. [`graph`] writes graphs, which have no rows.
 
 mod columnar;
 mod format;
+mod graph;
 mod image_folder;
 mod images;
 mod output;
@@ -23,13 +24,14 @@ mod writer;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use feedline_command::Failure;
 use feedline_command::output::value_name;
 
 use self::format::{DatasetKind, FileFormat};
-use self::output::Output;
+use self::graph::{GeneratedGraph, GeneratedGraphArgs};
+use self::output::{Output, OutputTotals};
 use self::rows::RowSource;
 
 /// Default number of shards; fewer if the dataset has fewer rows.
@@ -63,6 +65,8 @@ pub struct MakeDataArgs {
     /// Write to a directory that is not empty, and replace the files that make-data wrote there before.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    graph: GeneratedGraphArgs,
 }
 
 /// Writes the dataset and prints one line about it.
@@ -79,19 +83,12 @@ pub fn run(args: &MakeDataArgs) -> Result<(), Failure> {
 fn make(args: &MakeDataArgs) -> Result<()> {
     let started = Instant::now();
     check(args)?;
-    let mut rows = build_rows(args)?;
-    let shards = shard_count(args, rows.count())?;
-    let mut output = Output::open(&args.out, args.force)?;
-    if args.format == FileFormat::Files {
-        writer::write_files(&mut output, rows.as_mut())?;
-    } else {
-        writer::write_shards(&mut output, rows.as_mut(), args.kind, args.format, shards)?;
-    }
-    let written = output.commit()?;
+    let (content, written) = match args.kind {
+        DatasetKind::Graph => make_graph(args)?,
+        _ => make_rows(args)?,
+    };
     println!(
-        "wrote {} rows of {} as {} to {}: {} in {:.1} MB, {:.1} s",
-        rows.count(),
-        value_name(&args.kind),
+        "wrote {content} as {} to {}: {} in {:.1} MB, {:.1} s",
         value_name(&args.format),
         args.out.display(),
         if written.files == 1 { "1 file".into() } else { format!("{} files", written.files) },
@@ -101,13 +98,36 @@ fn make(args: &MakeDataArgs) -> Result<()> {
     Ok(())
 }
 
+/// Writes a dataset of rows. Returns its content in words.
+fn make_rows(args: &MakeDataArgs) -> Result<(String, OutputTotals)> {
+    let mut rows = build_rows(args)?;
+    let shards = shard_count(args, rows.count())?;
+    let mut output = Output::open(&args.out, args.force)?;
+    if args.format == FileFormat::Files {
+        writer::write_files(&mut output, rows.as_mut())?;
+    } else {
+        writer::write_shards(&mut output, rows.as_mut(), args.kind, args.format, shards)?;
+    }
+    Ok((format!("{} rows of {}", rows.count(), value_name(&args.kind)), output.commit()?))
+}
+
+/// Writes a graph. Returns its content in words.
+fn make_graph(args: &MakeDataArgs) -> Result<(String, OutputTotals)> {
+    let graph = GeneratedGraph::new(&args.graph, args.seed)?;
+    let mut output = Output::open(&args.out, args.force)?;
+    output.replace_files(&graph::FILE_NAMES);
+    graph::write(&graph, args.format, &mut output)?;
+    Ok((format!("a graph of {} nodes and {} edges", graph.nodes(), graph.edges()), output.commit()?))
+}
+
 /// Rejects flags that contradict each other.
 fn check(args: &MakeDataArgs) -> Result<()> {
-    use FileFormat::{Arrow, Csv, Files, Jsonl, Parquet, Text, TfRecord, WebDataset};
+    use FileFormat::{Arrow, Csv, Files, Jsonl, Npy, Parquet, Text, TfRecord, WebDataset};
     let supported: &[FileFormat] = match args.kind {
         DatasetKind::Images => &[TfRecord, WebDataset, Files, Parquet, Arrow],
         DatasetKind::Text => &[TfRecord, WebDataset, Parquet, Arrow, Jsonl, Csv, Text],
         DatasetKind::Table => &[TfRecord, Parquet, Arrow, Jsonl, Csv],
+        DatasetKind::Graph => &[Parquet, Npy],
     };
     ensure!(
         supported.contains(&args.format),
@@ -115,6 +135,18 @@ fn check(args: &MakeDataArgs) -> Result<()> {
         value_name(&args.kind),
         value_name(&args.format),
         supported.iter().map(value_name).collect::<Vec<_>>().join(", ")
+    );
+    if args.kind == DatasetKind::Graph {
+        ensure!(
+            args.rows.is_none() && args.from.is_none() && args.shards.is_none() && args.size.is_none(),
+            "--rows, --from, --shards and --size cannot be used with `graph`: use --nodes and --edges"
+        );
+        return Ok(());
+    }
+    ensure!(
+        args.graph == GeneratedGraphArgs::default(),
+        "the flags under `Graphs` cannot be used with `{}`: remove them, or choose `graph`",
+        value_name(&args.kind)
     );
     ensure!(
         args.kind != DatasetKind::Table || args.from.is_none(),
@@ -147,6 +179,7 @@ fn build_rows(args: &MakeDataArgs) -> Result<Box<dyn RowSource>> {
         (DatasetKind::Text, Some(folder)) => Box::new(text_folder::TextFolder::open(folder, args.rows)?),
         (DatasetKind::Text, None) => Box::new(text::GeneratedText::new(generated, args.seed)),
         (DatasetKind::Table, _) => Box::new(table::GeneratedTable::new(generated, args.seed)),
+        (DatasetKind::Graph, _) => bail!("a graph has no rows: use --nodes and --edges"),
     })
 }
 

@@ -1,8 +1,10 @@
-//! Shared memory regions between two processes. The process that creates a region writes to it, and the other process only
-//! reads.
+//! Shared memory regions between two processes, and files of one process that are mapped to memory. The process that creates a
+//! region writes to it, and the other process only reads.
 //!
 //! A region is a sealed memfd. Its size is fixed, so no access can exceed its end. Only its creator can write to it, because
 //! the seal prevents further writable mappings. The protocol in `feedline-proto` defines when a process may read.
+
+mod private_file;
 
 use std::fs::File;
 use std::io;
@@ -10,6 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
+
+pub use self::private_file::{MappedFile, PrivateFile};
 
 /// A region in the process that created it.
 #[derive(Debug)]

@@ -62,6 +62,21 @@ impl BatchBuffer for MutableBuffer {
     }
 }
 
+/// A list column of a batch with one row, which is already in the buffer of the batch. The list has all values, and no value is null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListInPlace {
+    /// Offset of the two `i32` list offsets: 0, and the number of values. Should be a multiple of [`ALIGNMENT_BYTES`].
+    pub offsets_at: u64,
+    /// Offset of the values. Should be a multiple of [`ALIGNMENT_BYTES`].
+    pub values_at: u64,
+    /// Size of the values in bytes.
+    pub values_bytes: u64,
+    /// Number of values.
+    pub values: u64,
+    /// Number of elements of each value if the values are tensors; `None` if they are fixed-width scalars.
+    pub elements_per_value: Option<u64>,
+}
+
 /// Builds a [`BatchLayout`] column by column, in the order of the schema. A column is already in the buffer, or is appended to
 /// it. After an error, the encoder and the end of the buffer are invalid.
 #[derive(Debug)]
@@ -88,6 +103,18 @@ impl BatchEncoder {
     pub fn push_scalar_in_place(&mut self, offset: u64, len: u64) {
         self.layout.nodes.push((u64::from(self.layout.rows), 0));
         self.layout.buffers.extend([(0, 0), (offset, len)]);
+    }
+
+    /// Adds a list column of a batch with one row that is already in the buffer.
+    pub fn push_list_in_place(&mut self, list: ListInPlace) {
+        let ListInPlace { offsets_at, values_at, values_bytes, values, elements_per_value } = list;
+        self.layout.nodes.extend([(1, 0), (values, 0)]);
+        self.layout.buffers.extend([(0, 0), (offsets_at, 8), (0, 0)]);
+        if let Some(elements) = elements_per_value {
+            self.layout.nodes.push((values.saturating_mul(elements), 0));
+            self.layout.buffers.push((0, 0));
+        }
+        self.layout.buffers.push((values_at, values_bytes));
     }
 
     /// Appends a column to `out`, the buffer of the batch, and aligns each Arrow buffer. Only the sliced part of an array is

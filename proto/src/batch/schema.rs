@@ -4,11 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
+use feedline_data::manifest::DatasetSummary;
+use feedline_data::pipeline::{GraphBatchPlan, Pipeline};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 /// Metadata key that marks the field of a boolean tensor, with the value `true`. The elements are `UInt8`, one byte each, so
 /// that they can be written in place. Arrow packs eight booleans into a byte.
 pub const BOOL_TENSOR_KEY: &str = "feedline:bool";
+
+/// Metadata key of the schema of sampled graphs. The value is [`GraphBatchPlan::metadata`].
+pub const GRAPH_KEY: &str = "feedline:graph";
 
 const EXTENSION_NAME_KEY: &str = "ARROW:extension:name";
 const EXTENSION_METADATA_KEY: &str = "ARROW:extension:metadata";
@@ -23,6 +28,24 @@ pub fn output_schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<Field> =
         schema.fields.iter().map(|field| output_field(&field.name, &field.column_type)).collect();
     Arc::new(ArrowSchema::new(fields))
+}
+
+/// Returns the Arrow schema of sampled graphs: the columns of the plan, with its metadata.
+pub fn graph_schema(plan: &GraphBatchPlan) -> SchemaRef {
+    let fields = output_schema(&plan.schema()).fields().clone();
+    let metadata = HashMap::from([(GRAPH_KEY.to_owned(), plan.metadata.clone())]);
+    Arc::new(ArrowSchema::new_with_metadata(fields, metadata))
+}
+
+/// Returns the Arrow schema of the batches of a pipeline.
+///
+/// # Errors
+/// Returns a message if the pipeline does not fit the dataset.
+pub fn batch_schema(pipeline: &Pipeline, dataset: &DatasetSummary) -> Result<SchemaRef, String> {
+    match pipeline.graph_batches(dataset)? {
+        Some(plan) => Ok(graph_schema(&plan)),
+        None => Ok(output_schema(&pipeline.batch_columns(dataset)?)),
+    }
 }
 
 fn output_field(name: &str, column_type: &ColumnType) -> Field {

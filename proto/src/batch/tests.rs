@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeListArray, Float32Array,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeListArray, Float32Array,
     Int64Array, LargeStringArray, ListArray, ListBuilder, NullArray, RecordBatch, RecordBatchOptions,
     StringArray, StringViewArray, StringViewBuilder, StructArray, UInt8Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef, UInt8Type, UInt32Type};
 use bytes::{Bytes, BytesMut};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use proptest::prelude::*;
@@ -246,4 +246,47 @@ fn the_output_schema_describes_tensors() {
     assert_eq!(schema.field(0).metadata()[BOOL_TENSOR_KEY], "true");
     assert_eq!(schema.field(0).data_type().to_string(), "FixedSizeList(4 x non-null UInt8)");
     assert_eq!(schema.field(1).data_type().to_string(), "List(Int32)");
+}
+
+#[test]
+fn lists_of_a_batch_with_one_row_are_encoded_in_place() {
+    let schema = Schema::new([
+        ("n_id", ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::UInt32)))),
+        ("x", ColumnType::List(Box::new(ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![2] }))),
+        ("empty", ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int64)))),
+    ]);
+    let mut out: Vec<u8> = Vec::new();
+    let mut place = |bytes: &[u8]| {
+        out.pad_to(out.len().next_multiple_of(ALIGNMENT_BYTES));
+        out.extend_from_slice(bytes);
+        (out.len() - bytes.len()) as u64
+    };
+    let offsets = |values: i32| [0_i32.to_le_bytes(), values.to_le_bytes()].concat();
+    let list = |offsets_at, values_at, values_bytes, values, elements_per_value| ListInPlace {
+        offsets_at,
+        values_at,
+        values_bytes,
+        values,
+        elements_per_value,
+    };
+    let ids: Vec<u8> = [7_u32, 9, 11].iter().flat_map(|id| id.to_le_bytes()).collect();
+    let (three, none) = (place(&offsets(3)), place(&offsets(0)));
+    let lists = [
+        list(three, place(&ids), 12, 3, None),
+        list(three, place(&[1, 2, 3, 4, 5, 6]), 6, 3, Some(2)),
+        list(none, none, 0, 0, None),
+    ];
+    let mut encoder = BatchEncoder::new(1);
+    lists.into_iter().for_each(|list| encoder.push_list_in_place(list));
+    let layout = encoder.finish(&mut out);
+    let arrow = output_schema(&schema);
+    let decoded = decode_batch(&arrow, &layout, &Bytes::from(out)).unwrap();
+    let columns: Vec<ArrayRef> = decoded.columns().to_vec();
+    let values = |column: usize| columns[column].as_list::<i32>().value(0);
+    assert_eq!(values(0).as_primitive::<UInt32Type>().values()[..], [7, 9, 11]);
+    let tensors = values(1);
+    let tensors = tensors.as_fixed_size_list();
+    assert_eq!((tensors.len(), tensors.value_length()), (3, 2));
+    assert_eq!(tensors.values().as_primitive::<UInt8Type>().values()[..], [1, 2, 3, 4, 5, 6]);
+    assert_eq!((values(2).len(), decoded.num_rows()), (0, 1));
 }

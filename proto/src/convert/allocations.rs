@@ -9,7 +9,8 @@ use super::{WireError, enumeration, message, tuple};
 enumeration!(CacheTier, { Memory, Disk, Store });
 enumeration!(CacheEncoding, { AsIs, Indexed, Pixels });
 enumeration!(MemoryAccount, {
-    Batches, ReservedBatches, EncodedRows, Images, Decoders, Blocks, Caches, Functions, SharedMemory,
+    Batches, ReservedBatches, EncodedRows, Images, Decoders, Blocks, Caches, Functions, SharedMemory, Graphs,
+    Samplers,
 });
 
 message!(CacheDecision, "cache", { operators_before, tier, encoding });

@@ -1,17 +1,19 @@
 //! Jobs, positions, layouts, splits and statistics, which reports, plans and status share.
 
 use feedline_data::checkpoint::{OpenRange, Position};
+use feedline_data::growth::{GrowthPosition, GrowthUpdate, KnownGrowth};
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::{
-    ConsumerStats, EncodingStats, JobDetails, JobMixChanges, JobSpec, JobState, JobStatus, OperatorStats,
-    ProcessCpu, Revision, StoreStats,
+    ConsumerStats, EncodingStats, JobDetails, JobMixChanges, JobSegments, JobSpec, JobState, JobStatus,
+    OperatorStats, ProcessCpu, Revision, StoreStats,
 };
 use feedline_data::mix::MixChange;
+use feedline_data::runs::RunLayout;
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::UrlPolicy;
 
-use super::{Wire, WireError, field, id, message, required, tuple, wrapper};
+use super::{Wire, WireError, field, id, json, message, required, tuple, wrapper};
 use crate::wire;
 
 id!(JobId, SessionId, TaskId, WorkerId);
@@ -22,10 +24,12 @@ message!(SplitRef, "split", { epoch, ordinal, stream });
 message!(OpenRange, "range", { epoch, start_row, end_row });
 message!(MixChange, "mix", { pass, offset, weights });
 message!(JobMixChanges, "mix", { job, changes });
+message!(KnownGrowth, "growth", { rounds, partitions });
+json!(GrowthPosition, GrowthUpdate, JobSegments);
 tuple!((JobId, SplitRef) => JobSplit { job, split });
 tuple!((u32, StreamPosition) => PositionOfStream { stream, position });
 
-message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes });
+message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes, newest_ms });
 message!(ProcessCpu, "cpu", { process_ns, transport_ns });
 message!(StoreStats, "store", { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
 message!(EncodingStats, "encodings", { operators_before, encoding, rows, plain_bytes, encoded_bytes, encode_ns, plain_ns, encoded_ns });
@@ -38,7 +42,8 @@ message!(
     JobSpec,
     "job",
     {
-        tenant, name, pipeline, epochs, virtual_consumers, consumers, start, audit, reindex, index_only, weight,
+        tenant, name, pipeline, epochs, virtual_consumers, consumers, start, audit, reindex, accept_reuploaded, index_only,
+        weight,
         elastic,
     },
     check: with_default_weight
@@ -50,16 +55,22 @@ fn with_default_weight(spec: JobSpec) -> Result<JobSpec, WireError> {
     Ok(JobSpec { weight, ..spec })
 }
 
-message!(Position, "position", { version, pipeline, dataset, order, virtual_consumers, streams, open_ranges, mix });
+message!(
+    Position,
+    "position",
+    { version, pipeline, dataset, content, order, virtual_consumers, streams, open_ranges, mix, growth, ranges, split_rows }
+);
 message!(
     Layout,
     "layout",
     {
         dataset_rows, passes, epochs, streams, batch_rows, remainder, changes_rows, split_rows, group_rows,
-        coordinated, mix_changes,
+        coordinated, mix_changes, runs, unbounded, indivisible,
     },
     check: without_empty_units
 );
+
+message!(RunLayout, "runs", { lanes, lane_splits, other_splits, is_sequential, group_splits });
 
 /// Rejects sizes of 0, because the computation of positions divides by them.
 fn without_empty_units(layout: Layout) -> Result<Layout, WireError> {
@@ -90,7 +101,7 @@ tuple!((WorkerId, u64) => WorkerPeak { worker, bytes });
 tuple!((u32, u32) => SlotOwner { rank, slots });
 message!(JobStatus, "job", {
     job, tenant, name, state, epochs, consumers, dataset, layout, position, operators, store, worker_cpu, delivered,
-    worker_peak_rss_bytes, coordinator_peak_rss_bytes, workers, settled, slot_owners,
+    worker_peak_rss_bytes, coordinator_peak_rss_bytes, workers, settled, slot_owners, source_error,
 });
 
 field!(JobState, JobState);

@@ -1,4 +1,4 @@
-//! Fetch requests and frames.
+//! Fetch requests and frames, and requests for rows of features.
 
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
@@ -6,12 +6,20 @@ use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 
 use super::{Wire, WireError, field, message, required, wrapper};
-use crate::batch::BatchLayout;
-use crate::services::{FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow};
+use crate::batch::{BatchLayout, OmittedColumn, OmittedRows};
+use crate::services::{
+    CachedFeature, FeatureRowsRequest, FetchOpen, FetchRequest, Frame, GatherRequest, PieceHeader, SkippedRow,
+};
 use crate::wire;
 
 message!(SkippedRow, "skipped", { row_id, shard, offset, reason });
-message!(PieceHeader, "piece", { start, end, rows, kept_offsets, row_ids, skipped, batch });
+message!(PieceHeader, "piece", {
+    start, end, rows, kept_offsets, row_ids, skipped, newest_ms, indivisible, omitted_rows, batch,
+});
+message!(OmittedRows, "omitted_rows", { sent_bytes, columns });
+message!(OmittedColumn, "omitted_rows.columns", { feature, values_at, rows });
+message!(CachedFeature, "fetch.cached_features", { column, content, rows, row_bytes });
+message!(FeatureRowsRequest, "features", { job, ticket, content, rows });
 wrapper!(Vec<u32> => RowOffsets { offsets });
 wrapper!(Vec<u64> => RowIds { ids });
 field!(BatchLayout, BatchLayout);
@@ -20,18 +28,25 @@ impl Wire<wire::FetchRequest> for FetchRequest {
     fn into_wire(self) -> wire::FetchRequest {
         use wire::fetch_request::Request;
         let request = match self {
-            Self::Open(FetchOpen { job, split, start_offset: from, credit_bytes, ticket }) => {
-                Request::Open(wire::FetchOpen {
-                    job: job.into_wire(),
-                    split: split.into_wire(),
-                    start_offset: from,
-                    credit_bytes,
-                    memory: None,
-                    lz4: false,
-                    ticket,
-                })
-            }
+            Self::Open(FetchOpen {
+                job,
+                split,
+                start_offset: from,
+                credit_bytes,
+                ticket,
+                cached_features,
+            }) => Request::Open(wire::FetchOpen {
+                job: job.into_wire(),
+                split: split.into_wire(),
+                start_offset: from,
+                credit_bytes,
+                memory: None,
+                lz4: false,
+                ticket,
+                cached_features: cached_features.into_wire(),
+            }),
             Self::Credit { bytes } => Request::CreditBytes(bytes),
+            Self::Features(request) => Request::Features(request.into_wire()),
         };
         wire::FetchRequest { request: Some(request) }
     }
@@ -40,13 +55,57 @@ impl Wire<wire::FetchRequest> for FetchRequest {
         use wire::fetch_request::Request;
         Ok(match required(message.request, field)? {
             Request::Open(wire::FetchOpen {
-                job, split, start_offset: from, credit_bytes, ticket, ..
+                job,
+                split,
+                start_offset: from,
+                credit_bytes,
+                ticket,
+                cached_features,
+                ..
             }) => {
                 let (job, split) =
                     (Wire::from_wire(job, "fetch.job")?, Wire::from_wire(split, "fetch.split")?);
-                Self::Open(FetchOpen { job, split, start_offset: from, credit_bytes, ticket })
+                let cached_features = Wire::from_wire(cached_features, "fetch.cached_features")?;
+                Self::Open(FetchOpen {
+                    job,
+                    split,
+                    start_offset: from,
+                    credit_bytes,
+                    ticket,
+                    cached_features,
+                })
             }
             Request::CreditBytes(bytes) => Self::Credit { bytes },
+            Request::Features(request) => Self::Features(Wire::from_wire(request, "features")?),
+        })
+    }
+}
+
+/// Rows are numbers of fixed size, so that a decoded request is not larger than its message.
+impl Wire<wire::GatherRequest> for GatherRequest {
+    fn into_wire(self) -> wire::GatherRequest {
+        let rows: Vec<u8> = self.rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+        wire::GatherRequest {
+            job: self.job.into_wire(),
+            feature: self.feature.into_wire(),
+            row_bytes: self.row_bytes,
+            rows: rows.into(),
+            ticket: self.ticket,
+        }
+    }
+
+    fn from_wire(message: wire::GatherRequest, _: &str) -> Result<Self, WireError> {
+        let (rows, rest) = message.rows.as_chunks::<4>();
+        if !rest.is_empty() {
+            let bytes = message.rows.len();
+            return Err(WireError(format!("cannot read `gather.rows`: {bytes} bytes are not whole numbers")));
+        }
+        Ok(Self {
+            job: Wire::from_wire(message.job, "gather.job")?,
+            feature: Wire::from_wire(message.feature, "gather.feature")?,
+            row_bytes: message.row_bytes,
+            rows: rows.iter().map(|row| u32::from_le_bytes(*row)).collect(),
+            ticket: message.ticket,
         })
     }
 }

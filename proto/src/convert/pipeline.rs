@@ -3,9 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use feedline_data::pipeline::{
-    Format, Mix, MixPart, MixStop, OrderMode, PIPELINE_VERSION, Pipeline, Remainder, Source,
+    Format, KafkaOptions, Mix, MixPart, MixStop, OrderMode, PIPELINE_VERSION, Partitions, Pipeline,
+    Remainder, Source,
 };
 use feedline_data::schema::{ColumnType, Field, ScalarType, Schema};
+use feedline_data::shared_vec::SharedVec;
 
 use super::{Wire, WireError, enumeration, field, message, required};
 use crate::wire;
@@ -13,16 +15,32 @@ use crate::wire;
 enumeration!(ScalarType, {
     Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64,
 });
-enumeration!(Format, { TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text, Npy });
+enumeration!(Format, {
+    TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text, Npy, Npz, Mds, LitData, ArrayRecord, ImageFolder,
+    HuggingFace, Kafka, Graph,
+});
+enumeration!(Partitions, { Hive });
 enumeration!(OrderMode, { Deterministic, Relaxed });
 enumeration!(MixStop, { All, First, Restart });
 enumeration!(Remainder, { Emit, Drop, Carry });
 
-message!(Source, "source", { url, format, features, credentials, mix });
+message!(Source, "source", { url, format, features, credentials, kafka, mix, partitions, config, split, seeds, shard_filter, graph });
 message!(MixPart, "source.mix", { weight, source });
 message!(Mix, "source.mix", { parts, stop }, check: without_nested_mix);
 message!(Schema, "schema", { fields });
 message!(Field, "field", { name, column_type });
+
+impl Wire<Vec<wire::Field>> for SharedVec<Field> {
+    fn into_wire(self) -> Vec<wire::Field> {
+        self.into_iter().map(Wire::into_wire).collect()
+    }
+
+    fn from_wire(fields: Vec<wire::Field>, field: &str) -> Result<Self, WireError> {
+        let fields: Vec<Field> = Wire::from_wire(fields, field)?;
+        Ok(fields.into())
+    }
+}
+
 field!(Pipeline, Pipeline);
 field!(ColumnType, ColumnType);
 
@@ -85,6 +103,21 @@ fn insert_code(pipeline: &mut Pipeline, code: wire::FunctionCode) -> Result<(), 
     })?;
     function.code = Some(STANDARD.encode(&code.code));
     Ok(())
+}
+
+/// The settings of a Kafka source have the form of the pipeline file.
+impl Wire<wire::KafkaOptions> for KafkaOptions {
+    fn into_wire(self) -> wire::KafkaOptions {
+        let json = serde_json::to_vec(&self)
+            .expect("the settings consist of text, numbers, lists and maps with text keys");
+        wire::KafkaOptions { json: json.into() }
+    }
+
+    fn from_wire(message: wire::KafkaOptions, field: &str) -> Result<Self, WireError> {
+        serde_json::from_slice(&message.json).map_err(|error| {
+            WireError(format!("cannot read `{field}`: {error}; use the same release on both sides"))
+        })
+    }
 }
 
 impl Wire<wire::ColumnType> for ColumnType {

@@ -1,26 +1,39 @@
 //! One sample of each message, with all fields set.
 
+mod graph;
+mod growth;
 mod history;
 mod view;
+mod worker;
 
 use std::collections::BTreeMap;
 
 use feedline_data::checkpoint::StepId;
 use feedline_data::checkpoint::{OpenRange, Position};
+use feedline_data::committed_offsets::PartitionOffset;
+use feedline_data::compression::{AccessPoint, Codec, ShardCompression};
+use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
-use feedline_data::layout::{Layout, SplitRef, StreamPosition};
-use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
+use feedline_data::manifest::{
+    Block, ChecksumAlgorithm, DatasetSummary, Defect, Manifest, Shard, ShardDigest, ShardIndex, ShardRef,
+    ShardValue, StoreChecksum,
+};
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::*;
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline;
 use feedline_data::pipeline::*;
+use feedline_data::runs::RunLayout;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::UrlPolicy;
 
+use self::graph::graph;
 pub(crate) use self::history::{group_positions, step};
 pub(crate) use self::view::{bottleneck_kinds, cluster_view};
+use self::worker::{cpu, stats, store};
+pub(crate) use self::worker::{memory_usage, worker_plan, worker_report};
 
 /// Operators with parameters of every serde encoding: numbers, sizes, lists, maps, enums and functions.
 fn operators() -> Vec<OperatorKind> {
@@ -44,6 +57,7 @@ fn operators() -> Vec<OperatorKind> {
         OperatorKind::Cache(Cache { tier: CacheTier::Disk }),
         OperatorKind::Map(MapFunction(function())),
         OperatorKind::FilterFunction(FilterFunction(Function::new("m:keep"))),
+        OperatorKind::SampleNeighbors(graph::sample_neighbors()),
         OperatorKind::Batch(BatchParams { size: 128, remainder: Remainder::Carry }),
     ]
 }
@@ -74,13 +88,22 @@ pub(crate) fn source() -> Source {
         format: Format::WebDataset,
         features: BTreeMap::from([("image".to_owned(), "jpg".to_owned())]),
         credentials: Some("imagenet".to_owned()),
+        kafka: None,
         mix: None,
+        partitions: Some(Partitions::Hive),
+        config: Some("en".to_owned()),
+        split: Some("train".to_owned()),
+        seeds: Some("valid".to_owned()),
+        shard_filter: None,
+        graph: None,
     }
 }
 
 pub(crate) fn mixed() -> Source {
     let part = |weight| MixPart { weight, source: source() };
-    Source::mixed(Mix { parts: vec![part(0.25), part(3.0)], stop: MixStop::Restart })
+    let kafka = Source::kafka("kafka://broker:9092").with_kafka(KafkaOptions::topic("events"));
+    let parts = vec![part(0.25), part(3.0), MixPart { weight: 1.0, source: kafka }];
+    Source::mixed(Mix { parts, stop: MixStop::Restart })
 }
 
 pub(crate) fn pipeline() -> Pipeline {
@@ -109,6 +132,7 @@ pub(crate) fn spec() -> JobSpec {
         start: Some(position()),
         audit: true,
         reindex: true,
+        accept_reuploaded: true,
         index_only: false,
         weight: 2.5,
         elastic: true,
@@ -120,11 +144,15 @@ pub(crate) fn position() -> Position {
         version: 1,
         pipeline: "aa".to_owned(),
         dataset: "bb".to_owned(),
+        content: "cc".to_owned().into(),
         order: OrderMode::Relaxed,
         virtual_consumers: 16,
         streams: vec![at(0, 7), at(1, 0)],
         open_ranges: vec![OpenRange { epoch: 0, start_row: 3, end_row: 5 }],
         mix: vec![mix_change()],
+        growth: Some(Box::new(growth::position())),
+        ranges: Some(Box::new(growth::ranges())),
+        split_rows: Some(1 << 40),
     }
 }
 
@@ -152,7 +180,16 @@ pub(crate) fn layout() -> Layout {
         split_rows: 1024,
         group_rows: 256,
         coordinated: true,
+        runs: RunLayout {
+            lanes: 8,
+            lane_splits: 4,
+            other_splits: 3,
+            is_sequential: true,
+            group_splits: 1 << 40,
+        },
         mix_changes: vec![mix_change(), mix_change()],
+        unbounded: true,
+        indivisible: true,
     }
 }
 
@@ -173,6 +210,27 @@ fn object(number: u64) -> ShardRef {
         size_bytes: 1 << 33,
         version: format!("etag-{number}"),
         part: 3,
+        values: vec![
+            ShardValue::int64("label", -7),
+            ShardValue { name: "year".to_owned(), integer: None, text: None },
+        ]
+        .into(),
+    }
+}
+
+fn compression() -> ShardCompression {
+    let point = |number: u64| AccessPoint {
+        bit_offset: number * 2_000_003,
+        content_offset: number << 20,
+        state: vec![number as u8; number as usize],
+    };
+    let points = (1..4).map(point).collect();
+    ShardCompression {
+        codec: Codec::Gzip,
+        content_bytes: 4 << 20,
+        readable_bytes: 1 << 20,
+        decoder_bytes: 7 << 20,
+        points,
     }
 }
 
@@ -187,144 +245,18 @@ fn shard(number: u64, blocks: &[(u32, bool)]) -> Shard {
     };
     let defects = vec![Defect { offset: 17, reason: "the record is truncated".to_owned() }];
     let schema = (!blocks.is_empty()).then(schema);
-    let index = ShardIndex { blocks: blocks.iter().enumerate().map(block).collect(), schema, defects };
-    Shard { object: object(number), index }
+    let blocks = blocks.iter().enumerate().map(block).collect();
+    let compression = (number == 2).then(compression);
+    let index = ShardIndex { blocks, schema, defects, compression, graph: Some(Box::new(graph())) };
+    let parts = ShardDigest::Parts([2; 32]);
+    let checksum = StoreChecksum::new(ChecksumAlgorithm::Crc64Nvme, 3, &[4; 8]);
+    let digests = [None, Some(ShardDigest::Whole([1; 32])), Some(parts.with_checksum(checksum))];
+    Shard { object: object(number), index, digest: digests[number as usize % 3] }
 }
 
 pub(crate) fn manifest() -> Manifest {
     let shards = vec![shard(0, &[(3, true), (2, false), (4, true)]), shard(1, &[]), shard(2, &[(9, false)])];
     Manifest { schema: schema(), shards }
-}
-
-fn stats() -> Vec<OperatorStats> {
-    vec![OperatorStats {
-        name: "decode".into(),
-        rows_in: 1,
-        rows_out: 2,
-        bytes_in: 3,
-        bytes_out: 4,
-        cpu_ns: 5,
-        busy_ns: 6,
-        wait_input_ns: 7,
-        wait_output_ns: 8,
-        latency_ns: 9,
-        queue_bytes: 10,
-        parallelism: Some(11),
-    }]
-}
-
-fn store() -> StoreStats {
-    StoreStats { requests: 1, bytes: 2, wait_ns: 3, distinct_shards: 4, distinct_shard_bytes: 5 }
-}
-
-fn cpu() -> ProcessCpu {
-    ProcessCpu { process_ns: 6, transport_ns: 7 }
-}
-
-fn worker_job_stats() -> WorkerJobStats {
-    WorkerJobStats {
-        job: JobId(1),
-        operators: stats(),
-        store: store(),
-        memory_wait_ns: 9,
-        peak_rss_bytes: 1 << 30,
-        elapsed_ns: 8,
-        cpu: cpu(),
-        encodings: vec![EncodingStats {
-            operators_before: 1,
-            encoding: CacheEncoding::Indexed,
-            rows: 2,
-            plain_bytes: 3,
-            encoded_bytes: 4,
-            encode_ns: 5,
-            plain_ns: 6,
-            encoded_ns: 7,
-        }],
-    }
-}
-
-pub(crate) fn worker_report() -> WorkerReport {
-    let indexes = manifest().shards.into_iter().map(|shard| shard.index).collect();
-    let outcomes =
-        [Ok(TaskOutput::Listed(vec![object(1)])), Ok(TaskOutput::Indexed(indexes)), Err("no".to_owned())];
-    let result = |(id, outcome)| TaskResult { id: TaskId(id), outcome };
-    WorkerReport {
-        worker: WorkerId(u64::MAX),
-        address: "http://10.0.0.7:7071".to_owned(),
-        tls_name: Some("workers.feedline".to_owned()),
-        pool: "spot".to_owned(),
-        cores: 32,
-        memory_bytes: 1 << 36,
-        machine: "some CPU".to_owned(),
-        nic_bytes_per_s: 1_250_000_000,
-        plan_revision: Revision { incarnation: 9, number: 10 },
-        computed: vec![(JobId(1), split())],
-        memory_full: true,
-        draining: true,
-        tasks: (0..).zip(outcomes).map(result).collect(),
-        elapsed_ns: 1 << 40,
-        cpu: cpu(),
-        stats: vec![worker_job_stats()],
-        caches: CacheTier::ALL
-            .map(|tier| TierCapacity { tier, capacity_bytes: 1 << 40, used_bytes: 7 })
-            .into(),
-        memory: memory_usage(),
-    }
-}
-
-/// One entry for each account.
-pub(crate) fn memory_usage() -> Vec<MemoryUsage> {
-    MemoryAccount::ALL.map(|account| MemoryUsage { account, used_bytes: 1 << account as u64 }).into()
-}
-
-pub(crate) fn worker_plan() -> WorkerPlan {
-    WorkerPlan {
-        revision: Revision { incarnation: 9, number: 11 },
-        leases: vec![Lease { job: JobId(1), split: split(), start_offset: 12 }],
-        tasks: vec![
-            Task { id: TaskId(4), source: source(), shards: None, reads: TenantReads::default() },
-            Task {
-                id: TaskId(5),
-                source: source(),
-                shards: Some(vec![object(0), object(1)]),
-                reads: tenant_reads(),
-            },
-            Task {
-                id: TaskId(6),
-                source: source(),
-                shards: Some(Vec::new()),
-                reads: TenantReads { credentials: Some(Vec::new()), ..TenantReads::default() },
-            },
-        ],
-        lease_ms: 3000,
-        cores: 2,
-        allocations: vec![
-            JobAllocation::unlimited(JobId(2)),
-            JobAllocation {
-                job: JobId(1),
-                cores: 0.75,
-                max_cores: 1.5,
-                operator_limits: vec![("decode_image".to_owned(), 3)],
-                read_concurrency: 40,
-                prefetch_bytes: 1 << 33,
-                cache: Some(CacheDecision {
-                    operators_before: 2,
-                    tier: CacheTier::Store,
-                    encoding: CacheEncoding::Pixels,
-                }),
-            },
-        ],
-        tenants: vec![
-            TenantCacheQuota {
-                tenant: "vision".to_owned(),
-                cache_bytes: Some(0),
-                jobs: vec![JobId(1), JobId(2)],
-            },
-            TenantCacheQuota { tenant: "text".to_owned(), cache_bytes: None, jobs: Vec::new() },
-        ],
-        ticket_key: vec![1, 255, 0],
-        mixes: vec![JobMixChanges { job: JobId(1), changes: vec![mix_change()] }],
-    }
 }
 
 pub(crate) fn consumer_report() -> ConsumerReport {
@@ -345,11 +277,21 @@ pub(crate) fn consumer_report() -> ConsumerReport {
             slot_ns: 1_000,
         },
         history: HistoryReport { history: Some(Box::new(history::history())), is_last: true },
+        known_growth: KnownGrowth { rounds: 7, partitions: 2 },
     }
 }
 
 fn delivered() -> ConsumerStats {
-    ConsumerStats { rows: 1, batches: 2, bytes: 3, stall_ns: 4, step_ns: 5, copy_ns: 7, network_bytes: 6 }
+    ConsumerStats {
+        rows: 1,
+        batches: 2,
+        bytes: 3,
+        stall_ns: 4,
+        step_ns: 5,
+        copy_ns: 7,
+        network_bytes: 6,
+        newest_ms: 8,
+    }
 }
 
 pub(crate) fn consumer_plan() -> ConsumerPlan {
@@ -368,6 +310,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
         step_queries: vec![step(), StepId { epochs: None, batches_per_stream: 0, extra_batches: 0 }],
+        growth: Some(Box::new(growth::update())),
     }
 }
 
@@ -387,7 +330,7 @@ pub(crate) fn job_details() -> JobDetails {
         pipeline: pipeline(),
         layout: layout(),
         source_key: "cc".to_owned(),
-        dataset: manifest().summary(),
+        dataset: DatasetSummary { batch_bytes: Some(1 << 27), ..manifest().summary() },
         audit: true,
         cache: Some(CacheDecision {
             operators_before: 1,
@@ -425,5 +368,6 @@ pub(crate) fn job_status() -> JobStatus {
         workers: 3,
         settled: true,
         slot_owners: vec![(0, 3), (7, 1)],
+        source_error: Some("the brokers do not answer".to_owned()),
     }
 }

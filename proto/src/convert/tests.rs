@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use feedline_data::checkpoint::Position;
+use feedline_data::graph::description::GraphHash;
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
     WorkerReport,
@@ -17,8 +18,10 @@ use prost::Message;
 
 use super::dataset::{decode_manifest, encode_manifest};
 use super::{Wire, samples};
-use crate::batch::{BatchLayout, output_schema};
-use crate::services::{FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow};
+use crate::batch::{BatchLayout, OmittedColumn, OmittedRows, output_schema};
+use crate::services::{
+    CachedFeature, FeatureRowsRequest, FetchOpen, FetchRequest, Frame, GatherRequest, PieceHeader, SkippedRow,
+};
 use crate::wire;
 
 fn check<C, W>(value: C)
@@ -41,6 +44,10 @@ fn control_messages_survive_a_round_trip() {
     check::<JobSpec, wire::JobSpec>(samples::spec());
     check::<JobSpec, wire::JobSpec>(JobSpec { start: None, ..samples::spec() });
     check::<Source, wire::Source>(samples::mixed());
+    let filtered = Source { shard_filter: Some("year = 2024".to_owned()), ..samples::source() };
+    check::<Source, wire::Source>(filtered);
+    let of_graph = Source { graph: Some("s3://bucket/graph/".to_owned()), ..samples::source() };
+    check::<Source, wire::Source>(of_graph);
     let nested = Mix { parts: vec![MixPart { weight: 1.0, source: samples::mixed() }], stop: MixStop::All };
     let nested: wire::Source = Source::mixed(nested).into_wire();
     assert!(error_of::<Source, _>(nested).contains("itself a mix"));
@@ -79,14 +86,40 @@ fn fetch_messages_survive_a_round_trip() {
         start_offset: 9,
         credit_bytes: 1 << 30,
         ticket: "t".to_owned(),
+        cached_features: vec![CachedFeature {
+            column: "paper.x".to_owned(),
+            content: GraphHash(u128::MAX - 2),
+            rows: u32::MAX,
+            row_bytes: 256,
+        }],
     };
     check::<FetchRequest, wire::FetchRequest>(FetchRequest::Open(open));
+    let job = feedline_data::ids::JobId(6);
+    let features = FeatureRowsRequest { job, ticket: "t".to_owned(), content: GraphHash(3), rows: 9 };
+    check::<FetchRequest, wire::FetchRequest>(FetchRequest::Features(features));
     check::<FetchRequest, wire::FetchRequest>(FetchRequest::Credit { bytes: 0 });
     for frame in frames() {
         let message = wire::FetchFrame::try_from(frame.clone()).unwrap();
         let received = wire::FetchFrame::decode(message.encode_to_vec().as_slice()).unwrap();
         assert_eq!(Frame::try_from(received).unwrap(), frame);
     }
+}
+
+#[test]
+fn a_request_for_rows_survives_a_round_trip() {
+    let request = GatherRequest {
+        job: feedline_data::ids::JobId(5),
+        feature: GraphHash(u128::MAX - 9),
+        row_bytes: 512,
+        rows: vec![0, 7, u32::MAX],
+        ticket: "t".to_owned(),
+    };
+    check::<GatherRequest, wire::GatherRequest>(request.clone());
+    let message = wire::GatherRequest { rows: vec![1; 7].into(), ..request.clone().into_wire() };
+    let error = error_of::<GatherRequest, _>(message);
+    assert_eq!(error, "cannot read `gather.rows`: 7 bytes are not whole numbers");
+    let message = wire::GatherRequest { feature: "x".to_owned(), ..request.into_wire() };
+    assert!(error_of::<GatherRequest, _>(message).starts_with("cannot read `gather.feature`: "));
 }
 
 fn frames() -> Vec<Frame> {
@@ -104,13 +137,20 @@ fn frames() -> Vec<Frame> {
         kept_offsets: Some(vec![3, 5]),
         row_ids: Some(vec![1, u64::MAX, 3]),
         skipped: vec![skipped],
+        newest_ms: Some(1 << 41),
+        indivisible: true,
+        omitted_rows: None,
         batch,
     };
+    let columns = vec![OmittedColumn { feature: 1, values_at: 1 << 33, rows: 7 }];
+    let omitted_rows = Some(OmittedRows { sent_bytes: 90, columns });
+    let incomplete = PieceHeader { omitted_rows, ..piece.clone() };
     let bare = PieceHeader { kept_offsets: Some(Vec::new()), row_ids: None, ..piece.clone() };
     vec![
         Frame::Schema(output_schema(&samples::schema())),
         Frame::Piece(piece),
         Frame::Piece(bare),
+        Frame::Piece(incomplete),
         Frame::Piece(PieceHeader::default()),
         Frame::Chunk { offset: 64, data: "bytes".into() },
         Frame::Working,
@@ -137,8 +177,8 @@ fn a_corrupt_manifest_is_an_error() {
 
 #[test]
 fn block_lists_of_different_length_are_rejected() {
-    let index = || -> wire::ShardIndex { samples::manifest().shards.swap_remove(0).index.into_wire() };
-    let error = |index: wire::ShardIndex| error_of::<feedline_data::manifest::ShardIndex, _>(index);
+    let index = || -> wire::ShardIndex { samples::manifest().shards.swap_remove(0).to_indexed().into_wire() };
+    let error = |index: wire::ShardIndex| error_of::<feedline_data::manifest::IndexedShard, _>(index);
     let message = error(wire::ShardIndex { block_offsets: Vec::new(), ..index() });
     assert_eq!(message, "the per-block lists of a shard do not all have 3 entries");
     let message = error(wire::ShardIndex { row_bytes: vec![1, 2], ..index() });

@@ -10,7 +10,7 @@ use super::{enumeration, message};
 message!(ClusterView, "cluster", { now_ms, jobs, workers, wanted, caches, reasons, scaling, pools });
 message!(JobView, "job", {
     job, tenant, name, state, consumers, workers, rows, rows_per_s, demand_rows_per_s, fed_fraction, stall_share,
-    cores, bottleneck,
+    cores, bottleneck, store_limit,
 });
 message!(Bottleneck, "bottleneck", { kind, operator, rows_per_s, explanation });
 enumeration!(BottleneckKind, { Cpu, Store, Latency, Sequential, Network, Memory, Consumer });

@@ -1,4 +1,5 @@
-//! The client side of a fetch. It reads the bytes of batches from the HTTP/2 buffers without copying them.
+//! The client side of a fetch, and of a request for rows of a feature. It reads the bytes of batches from the HTTP/2 buffers without
+//! copying them.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -25,17 +26,42 @@ use crate::wire;
 /// # Errors
 /// Returns the status of the worker, or the reason why the worker is unreachable.
 pub(super) async fn fetch(
-    mut channel: Channel,
+    channel: Channel,
     protocol: u32,
     requests: impl Stream<Item = wire::FetchRequest> + Send + 'static,
 ) -> Result<FrameStream, Status> {
     let encoder = ProstCodec::<wire::FetchRequest, wire::FetchFrame>::default().encoder();
     let requests = futures::StreamExt::map(requests, Ok);
     let body = Body::new(EncodeBody::new_client(encoder, requests, None, None));
+    call(channel, protocol, rpc::FETCH.path, body).await
+}
+
+/// Requests rows of a feature and returns the messages with their bytes.
+///
+/// # Errors
+/// Returns the status of the worker, or the reason why the worker is unreachable.
+pub(super) async fn gather(
+    channel: Channel,
+    protocol: u32,
+    request: wire::GatherRequest,
+) -> Result<FrameStream, Status> {
+    let encoder = ProstCodec::<wire::GatherRequest, wire::FetchFrame>::default().encoder();
+    let requests = futures::stream::iter([Ok(request)]);
+    let body = Body::new(EncodeBody::new_client(encoder, requests, None, None));
+    call(channel, protocol, rpc::GATHER.path, body).await
+}
+
+/// Sends a request and returns the messages of the response.
+async fn call(
+    mut channel: Channel,
+    protocol: u32,
+    path: &'static str,
+    body: Body,
+) -> Result<FrameStream, Status> {
     let mut request = http::Request::new(body);
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;
-    *request.uri_mut() = http::Uri::from_static(rpc::FETCH.path);
+    *request.uri_mut() = http::Uri::from_static(path);
     let headers = request.headers_mut();
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);

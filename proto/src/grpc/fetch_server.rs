@@ -1,5 +1,5 @@
-//! The server side of a fetch: decodes the request, calls the service, and sends the bytes of batches without copying them,
-//! or in shared memory.
+//! The server side of fetches and of requests for rows of features: decodes the request, calls the service, and sends the bytes
+//! without copying them. Batches may be sent in shared memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -31,13 +31,13 @@ use super::settings::MAX_CHUNK_BYTES;
 use crate::convert::Wire;
 use crate::local::{LinkId, PeerProcess, ShmFetchSender, ShmServer};
 use crate::rpc;
-use crate::services::{FetchRequest, Frame, WorkerService};
+use crate::services::{FetchRequest, Frame, GatherRequest, WorkerService};
 use crate::wire;
 
 /// Timeout for the first request of a fetch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves the fetches of a worker.
+/// Serves the RPCs of a worker.
 #[derive(Clone)]
 pub(super) struct FetchServer {
     service: Arc<dyn WorkerService>,
@@ -72,9 +72,27 @@ impl FetchServer {
     }
 
     async fn answer(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
-        if request.uri().path() != rpc::FETCH.path {
-            return Err(Status::unimplemented(""));
+        match request.uri().path() {
+            path if path == rpc::FETCH.path => self.answer_fetch(request).await,
+            path if path == rpc::GATHER.path => self.answer_gather(request).await,
+            _ => Err(Status::unimplemented("")),
         }
+    }
+
+    /// Sends rows of a feature. They are never compressed, because numbers of features hardly compress.
+    async fn answer_gather(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+        let decoder = ProstCodec::<wire::FetchFrame, wire::GatherRequest>::default().decoder();
+        let limit = rpc::GATHER.max_request.bytes();
+        let mut inbound = Streaming::new_request(decoder, request.into_body(), None, Some(limit));
+        let message = self.receive_first(&mut inbound).await?;
+        let request = GatherRequest::from_wire(message, "gather").map_err(unreadable)?;
+        request.check_size().map_err(to_status)?;
+        let data = self.service.gather(request).await.map_err(to_status)?;
+        let rows = stream::once(ready(Ok(Frame::Chunk { offset: 0, data }))).boxed();
+        Ok(response(rows, None, None))
+    }
+
+    async fn answer_fetch(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
         let connection = request.extensions().get::<ConnectionInfo>();
         let (link, process) = connection.map_or((None, None), |info| (info.link.clone(), info.process));
@@ -83,7 +101,7 @@ impl FetchServer {
         let first = self.receive_first(&mut inbound).await?;
         let (link, wanted) = (link.filter(|_| accepts_lz4(&first)), requested_memory(&first));
         let open = FetchRequest::from_wire(first, "fetch").map_err(unreadable)?;
-        if !matches!(open, FetchRequest::Open(_)) {
+        if matches!(open, FetchRequest::Credit { .. }) {
             return Err(Status::invalid_argument(
                 "the first request of a fetch must open a split, not grant credit",
             ));
@@ -96,19 +114,11 @@ impl FetchServer {
         let frames = self.service.fetch(requests).await.map_err(to_status)?;
         // The service has checked the ticket, so the client may map memory.
         let memory = wanted.zip(process).and_then(|(wanted, process)| self.share_memory(wanted, process));
-        let body =
-            FrameBody { frames, memory, link, outgoing: VecDeque::new(), unsent_piece: None, ended: false };
-        let mut response = http::Response::new(Body::new(body));
-        let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
-        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
-        Ok(response)
+        Ok(response(frames, memory, link))
     }
 
-    /// Receives the first request of a fetch.
-    async fn receive_first(
-        &self,
-        inbound: &mut Streaming<wire::FetchRequest>,
-    ) -> Result<wire::FetchRequest, Status> {
+    /// Receives the first request of a stream.
+    async fn receive_first<T: Default>(&self, inbound: &mut Streaming<T>) -> Result<T, Status> {
         let mut permit = self.pending.register();
         let first = tokio::select! {
             first = tokio::time::timeout(OPEN_TIMEOUT, inbound.message()) => first,
@@ -134,6 +144,20 @@ impl FetchServer {
     }
 }
 
+/// Creates the response to a request.
+fn response(
+    frames: BoxStream<'static, Result<Frame, ServiceError>>,
+    memory: Option<ShmFetchSender>,
+    link: Option<ConnectionLink>,
+) -> http::Response<Body> {
+    let body =
+        FrameBody { frames, memory, link, outgoing: VecDeque::new(), unsent_piece: None, ended: false };
+    let mut response = http::Response::new(Body::new(body));
+    let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+    response
+}
+
 fn requested_memory(request: &wire::FetchRequest) -> Option<wire::MemoryLink> {
     let Some(wire::fetch_request::Request::Open(open)) = &request.request else { return None };
     open.memory
@@ -143,7 +167,7 @@ fn accepts_lz4(request: &wire::FetchRequest) -> bool {
     matches!(&request.request, Some(wire::fetch_request::Request::Open(open)) if open.lz4)
 }
 
-/// The frames of a fetch as the body of a response.
+/// Frames as the body of a response.
 struct FrameBody {
     frames: BoxStream<'static, Result<Frame, ServiceError>>,
     memory: Option<ShmFetchSender>,

@@ -60,6 +60,7 @@ fn put_header(message_bytes: usize, out: &mut BytesMut) {
 
 /// A part of a fetch that the client received.
 #[derive(Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a message is moved a few times and never stored")]
 pub(super) enum ReceivedMessage {
     /// Bytes of a chunk. One chunk may arrive in several parts.
     Chunk {

@@ -79,20 +79,26 @@ impl PeerService for RemotePeer {
         self.response(self.client.clone().deliver(messages).await).map(|_| ())
     }
 
-    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
-        let index = wire::IndexRef { key: key.to_owned(), fingerprint: manifest.fingerprint() };
+    async fn store_index(
+        &self,
+        key: &str,
+        manifest: Arc<Manifest>,
+        in_use: &[String],
+    ) -> Result<(), ServiceError> {
+        let index = wire::IndexRef { key: key.to_owned(), reference: manifest.index_id() };
         if self.response(self.client.clone().has_index(request(&rpc::HAS_INDEX, index)).await)?.has_index {
             return Ok(());
         }
         let chunks = manifest_chunks(manifest).await.map_err(|status| self.remote.error(&status))?;
-        let parts = std::iter::once(Part::Key(key.to_owned())).chain(chunks.map(Part::Data));
+        let in_use: Vec<Part> = in_use.iter().cloned().map(Part::InUse).collect();
+        let parts = std::iter::once(Part::Key(key.to_owned())).chain(in_use).chain(chunks.map(Part::Data));
         let parts = stream::iter(parts.map(|part| wire::IndexChunk { part: Some(part) }));
         let stored = self.client.clone().store_index(request(&rpc::STORE_INDEX, parts)).await;
         self.response(stored).map(|_| ())
     }
 
-    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
-        let index = wire::IndexRef { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
+    async fn load_index(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError> {
+        let index = wire::IndexRef { key: key.to_owned(), reference: reference.to_owned() };
         let chunks = self.response(self.client.clone().get_index(request(&rpc::GET_INDEX, index)).await)?;
         receive_manifest(&self.remote, chunks).await
     }

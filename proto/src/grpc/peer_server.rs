@@ -17,6 +17,9 @@ use crate::wire;
 use crate::wire::index_chunk::Part;
 use crate::wire::peer_server::Peer;
 
+/// Maximum number of references to indexes in one request. A cluster has fewer jobs.
+const MAX_INDEXES_IN_USE: usize = 100_000;
+
 /// Serves the peer service that the authenticator put into the request.
 pub(super) struct PeerAdapter;
 
@@ -64,8 +67,8 @@ impl Peer for PeerAdapter {
         request: Request<wire::IndexRef>,
     ) -> Result<Response<wire::HasIndexResponse>, Status> {
         let service = service(&request)?;
-        let wire::IndexRef { key, fingerprint } = request.into_inner();
-        let has_index = service.load_index(&key, &fingerprint).await.is_ok();
+        let wire::IndexRef { key, reference } = request.into_inner();
+        let has_index = service.load_index(&key, &reference).await.is_ok();
         Ok(Response::new(wire::HasIndexResponse { has_index }))
     }
 
@@ -75,10 +78,16 @@ impl Peer for PeerAdapter {
     ) -> Result<Response<wire::StoreIndexResponse>, Status> {
         let service = service(&request)?;
         let mut chunks = request.into_inner();
-        let (mut key, mut bytes) = (String::new(), Vec::new());
+        let (mut key, mut in_use, mut bytes) = (String::new(), Vec::new(), Vec::new());
         while let Some(chunk) = chunks.message().await? {
             match chunk.part {
                 Some(Part::Key(name)) => key = name,
+                Some(Part::InUse(reference)) if in_use.len() < MAX_INDEXES_IN_USE => in_use.push(reference),
+                Some(Part::InUse(_)) => {
+                    return Err(Status::invalid_argument(format!(
+                        "jobs use more than {MAX_INDEXES_IN_USE} indexes of one source"
+                    )));
+                }
                 Some(Part::Data(data)) if bytes.len() + data.len() <= MAX_CONTROL_BYTES => {
                     bytes.extend_from_slice(&data)
                 }
@@ -93,7 +102,7 @@ impl Peer for PeerAdapter {
             .await
             .map_err(|error| Status::unavailable(format!("cannot decode the index: {error}")))?
             .map_err(Status::invalid_argument)?;
-        service.store_index(&key, Arc::new(manifest)).await.map_err(to_status)?;
+        service.store_index(&key, Arc::new(manifest), &in_use).await.map_err(to_status)?;
         Ok(Response::new(wire::StoreIndexResponse {}))
     }
 
@@ -102,8 +111,8 @@ impl Peer for PeerAdapter {
         request: Request<wire::IndexRef>,
     ) -> Result<Response<Self::GetIndexStream>, Status> {
         let service = service(&request)?;
-        let wire::IndexRef { key, fingerprint } = request.into_inner();
-        let manifest = service.load_index(&key, &fingerprint).await.map_err(to_status)?;
+        let wire::IndexRef { key, reference } = request.into_inner();
+        let manifest = service.load_index(&key, &reference).await.map_err(to_status)?;
         let chunks = manifest_chunks(manifest).await?;
         Ok(Response::new(stream::iter(chunks.map(|data| Ok(wire::ManifestChunk { data }))).boxed()))
     }

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod fake;
+mod gather;
 mod links;
 mod members;
 mod names;
@@ -32,7 +33,7 @@ use crate::local::{LocalListener, ReceivePath, Transport};
 use crate::services::{CoordinatorService, FetchOpen, FetchRequest, Frame, PeerService, WorkerService};
 
 /// Timeout that is longer than every test, so that a hang fails the test.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Grace time of open streams at shutdown.
 const GRACE: Duration = Duration::from_secs(1);
@@ -75,6 +76,7 @@ fn open(credit_bytes: u64) -> FetchOpen {
         start_offset: 3,
         credit_bytes,
         ticket: "t".to_owned(),
+        cached_features: Vec::new(),
     }
 }
 

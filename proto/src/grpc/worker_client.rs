@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
 use feedline_access::Credentials;
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use futures::stream::{self, BoxStream};
@@ -18,7 +19,7 @@ use crate::PROTOCOL_VERSION;
 use crate::convert::{Wire, WireError};
 use crate::local::{ReceivePath, ShmFetchReceiver, Transport};
 use crate::rpc;
-use crate::services::{FetchRequest, Frame, WorkerService};
+use crate::services::{FetchRequest, Frame, GatherRequest, WorkerService};
 use crate::wire;
 
 /// A callback that receives the transport and the number of bytes of each received chunk.
@@ -93,16 +94,7 @@ impl WorkerService for RemoteWorker {
         let requests = to_wire(requests, memory, via == ReceivePath::Tcp);
         // HTTP/2 resets a stream only after the client has dropped both the frames and the requests.
         let guard = abandoned.drop_guard();
-        let response = fetch_client::fetch(channel, self.version, requests).await;
-        let received = match self.remote.response(response) {
-            Ok(received) => received,
-            Err(error) => {
-                if error.kind == ServiceErrorKind::Unavailable {
-                    self.router.discard();
-                }
-                return Err(error);
-            }
-        };
+        let received = self.response(fetch_client::fetch(channel, self.version, requests).await)?;
         let remote = self.remote.clone();
         let incoming =
             IncomingFetch { received, shared, remote, via, on_received: self.on_received, _guard: guard };
@@ -110,8 +102,60 @@ impl WorkerService for RemoteWorker {
             .boxed())
     }
 
+    async fn gather(&self, request: GatherRequest) -> Result<Bytes, ServiceError> {
+        request.check_size()?;
+        let gathered = tokio::time::timeout(rpc::GATHER_DEADLINE, self.receive_rows(request)).await;
+        gathered.unwrap_or_else(|_| {
+            let RemoteName { role, url, .. } = &self.remote;
+            let seconds = rpc::GATHER_DEADLINE.as_secs();
+            let message = format!("the {role} at {url} did not send rows of a feature within {seconds} s");
+            Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
+        })
+    }
+
     fn is_remote(&self) -> bool {
         self.is_remote.load(Ordering::Relaxed)
+    }
+}
+
+impl RemoteWorker {
+    /// Converts the result of opening a request. Discards the route if the worker is unreachable.
+    fn response(&self, response: Result<FrameStream, tonic::Status>) -> Result<FrameStream, ServiceError> {
+        let received = self.remote.response(response);
+        if received.as_ref().is_err_and(|error| error.kind == ServiceErrorKind::Unavailable) {
+            self.router.discard();
+        }
+        received
+    }
+
+    /// Requests rows of a feature, and joins their chunks.
+    async fn receive_rows(&self, request: GatherRequest) -> Result<Bytes, ServiceError> {
+        let Route { channel, via, .. } = self.router.route().await?;
+        // The size is checked.
+        let expected = request.response_bytes() as usize;
+        let mut received =
+            self.response(fetch_client::gather(channel, self.version, request.into_wire()).await)?;
+        let mut rows = BytesMut::with_capacity(expected);
+        while let Some(message) = received.next().await {
+            let chunk = match message.map_err(|status| self.remote.error(&status))? {
+                ReceivedMessage::Chunk { offset, data } if offset == rows.len() as u64 => data,
+                _ => return Err(self.unreadable_rows("another message than the next chunk")),
+            };
+            if chunk.len() > expected - rows.len() {
+                return Err(self.unreadable_rows(&format!("more than {expected} bytes")));
+            }
+            (self.on_received)(via, chunk.len() as u64);
+            rows.extend_from_slice(&chunk);
+        }
+        if rows.len() < expected {
+            return Err(self.unreadable_rows(&format!("{} of {expected} bytes", rows.len())));
+        }
+        Ok(rows.freeze())
+    }
+
+    fn unreadable_rows(&self, sent: &str) -> ServiceError {
+        let reason = format!("the rows of a feature cannot be read: the worker sent {sent}");
+        self.remote.unreadable(&WireError(reason))
     }
 }
 

@@ -13,8 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use feedline_memory::WritableRegion;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
 
 use super::link_id::{LinkId, PeerProcess};
 use super::message::{ShmClientMessage, ShmServerMessage, receive, send};
@@ -28,6 +29,8 @@ const ROUNDING_BYTES: usize = 256 << 10;
 /// Maximum number of fetches in each of the two states that only one side knows: ended by the client before the worker has
 /// opened them, and finished by the worker.
 const MAX_HALF_CLOSED_FETCHES: usize = 1024;
+/// Size of a piece that takes milliseconds to copy, such as a sampled graph.
+const LARGE_PIECE_BYTES: usize = 16 << 20;
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -203,10 +206,17 @@ impl ShmFetchSender {
             return None;
         }
         let (number, lease, mut memory) = self.link.lock().lease(&self.link, data.len(), self.fetch)?;
-        let fits = memory.write(data);
+        let fits = run_copy(data.len(), || memory.write(data));
         self.link.lock().finish_write(number, memory);
         fits.then_some(wire::SharedPiece { region: number, lease, bytes: data.len() as u64 })
     }
+}
+
+/// Copies a piece. Other tasks continue on another thread while a large piece is copied, if the runtime has several threads.
+fn run_copy<T>(bytes: usize, copy: impl FnOnce() -> T) -> T {
+    let has_threads =
+        || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if bytes >= LARGE_PIECE_BYTES && has_threads() { block_in_place(copy) } else { copy() }
 }
 
 impl Drop for ShmFetchSender {

@@ -84,6 +84,20 @@ async fn a_released_piece_frees_memory_for_the_next_piece() {
     assert_eq!(server.shared_bytes(), 2 * PIECE);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_piece_has_a_region_if_it_is_within_the_limit() {
+    const LARGE: usize = 20 << 20;
+    let server = RunningServer::start(LARGE);
+    let link = server.connect().await;
+    let mut receiver = link.open_fetch();
+    let sender = server.open_fetch(&receiver);
+    let large = Bytes::from(vec![7; LARGE]);
+    let mapped = receiver.map_piece(sender.share(&large).unwrap()).await.unwrap();
+    assert_eq!(mapped, large);
+    drop(mapped);
+    assert_eq!(sender.share(&Bytes::from(vec![7; LARGE + PIECE])), None, "it is sent through the socket");
+}
+
 #[tokio::test]
 async fn a_disconnected_client_frees_all_regions() {
     let server = RunningServer::start(8 * PIECE);

@@ -11,7 +11,9 @@ use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::messages::JobStatus;
 
-use super::{Access, INDEX_DEADLINE, LOCATE_DEADLINE, MessageSize, PEER_DEADLINE, Retry, Rpc};
+use super::{
+    Access, GATHER_DEADLINE, INDEX_DEADLINE, LOCATE_DEADLINE, MessageSize, PEER_DEADLINE, Retry, Rpc,
+};
 use crate::convert::{empty, message, tuple, wrapper};
 use crate::services::MemberStatus;
 
@@ -239,6 +241,16 @@ pub(crate) const FETCH: Rpc = Rpc {
     retry: Retry::Never,
 };
 
+/// Returns rows of a feature to another worker. After an error, the other worker reads the rows from the graph itself.
+pub(crate) const GATHER: Rpc = Rpc {
+    path: "/feedline.v1.Worker/Gather",
+    access: Access::Ticket,
+    max_request: MessageSize::Medium,
+    max_response: MessageSize::Piece,
+    deadline: Some(GATHER_DEADLINE),
+    retry: Retry::Never,
+};
+
 /// Returns the paths of a worker's local sockets. A client that receives no response uses TCP.
 pub(crate) const LOCATE: Rpc = Rpc {
     path: "/feedline.v1.LocalTransport/Locate",
@@ -263,7 +275,7 @@ const fn flight(path: &'static str, max_request: MessageSize) -> Rpc {
 }
 
 /// RPCs that are not in the table of the coordinator.
-pub(super) const OTHER_RPCS: [Rpc; 11] = [
+pub(super) const OTHER_RPCS: [Rpc; 12] = [
     INTRODUCE,
     JOIN,
     DELIVER,
@@ -271,6 +283,7 @@ pub(super) const OTHER_RPCS: [Rpc; 11] = [
     STORE_INDEX,
     GET_INDEX,
     FETCH,
+    GATHER,
     LOCATE,
     flight("/arrow.flight.protocol.FlightService/GetFlightInfo", MessageSize::Medium),
     flight("/arrow.flight.protocol.FlightService/GetSchema", MessageSize::Medium),

@@ -58,6 +58,7 @@ fn long_polls_and_streams_have_rows_too() {
         ("/feedline.v1.Coordinator/GetManifest", Some(REQUEST_DEADLINE)),
         ("/feedline.v1.Peer/GetIndex", Some(INDEX_DEADLINE)),
         ("/feedline.v1.Worker/Fetch", None),
+        ("/feedline.v1.Worker/Gather", Some(GATHER_DEADLINE)),
         ("/arrow.flight.protocol.FlightService/DoGet", None),
     ] {
         assert_eq!(find(path).unwrap().deadline, deadline, "{path}");

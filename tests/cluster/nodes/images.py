@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.images import ARCHITECTURES, CREATED
 from harness.programs import REPOSITORY
 
-from archive import Blob, build_image, build_layer, regular_file  # deploy/image, which harness.images makes importable
+from archive import Layer, build_image, build_layer, regular_file  # deploy/image, which harness.images makes importable
 from packages import SUITE, read_packages
 from root import USER, configure, read_root, unpack
 
@@ -72,7 +72,7 @@ def write_renamed(path: Path, name: str) -> None:
         config = json.loads(read(image["Config"]))
         settings = config["config"]
         settings["Labels"] = settings.get("Labels", {}) | {"org.opencontainers.image.version": name.rpartition(":")[2]}
-        layers = [("layer", Blob(read(layer))) for layer in image["Layers"]]
+        layers = [("layer", Layer(read(layer))) for layer in image["Layers"]]
     _replace(path, build_image(name, layers, settings, config["architecture"], CREATED))
 
 

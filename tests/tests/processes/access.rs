@@ -173,8 +173,14 @@ fn a_worker_sends_rows_only_for_a_ticket() {
 
 async fn fetch(worker: &dyn WorkerService, ticket: &str) -> Result<(), ServiceError> {
     let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
-    let open =
-        FetchOpen { job: JobId(1), split, start_offset: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
+    let open = FetchOpen {
+        job: JobId(1),
+        split,
+        start_offset: 0,
+        credit_bytes: 1 << 20,
+        ticket: ticket.to_owned(),
+        cached_features: Vec::new(),
+    };
     let requests = stream::once(async { FetchRequest::Open(open) }).boxed();
     worker.fetch(requests).await.map(|_| ())
 }

@@ -90,8 +90,14 @@ fn error_without_name(scratch: &Scratch, worker: &Role) -> String {
     runtime.expect("a runtime starts").block_on(async {
         let client = grpc::connect_worker_over(&address, &credentials, Transport::Tcp, |_, _| {});
         let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
-        let open =
-            FetchOpen { job: JobId(1), split, start_offset: 0, credit_bytes: 1 << 20, ticket: String::new() };
+        let open = FetchOpen {
+            job: JobId(1),
+            split,
+            start_offset: 0,
+            credit_bytes: 1 << 20,
+            ticket: String::new(),
+            cached_features: Vec::new(),
+        };
         let requests = stream::once(async { FetchRequest::Open(open) }).boxed();
         let error = client.expect("the address is valid").fetch(requests).await.map(|_| ());
         let error = error.expect_err("the certificate does not contain the host");

@@ -54,7 +54,8 @@ def misshapen(batch):
 
 def crashes_once(batch):
     marker = os.path.join(os.path.dirname(__file__), f"marker-{batch['id'][0]}")
-    if not os.path.exists(marker):
+    # Each crash costs the start of an interpreter.
+    if batch['id'][0] % 5 == 0 and not os.path.exists(marker):
         open(marker, "w").close()
         os.abort()
     return {"length": batch["id"]}

@@ -85,6 +85,8 @@ const CALLERS: [Who; 4] = [Who::A, Who::ObserverOfB, Who::Worker, Who::Nobody];
 const TABLE: &[Row] = &[
     Row("feedline.v1.Coordinator/OpenJob", [Yes, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Worker/Fetch", [Denied, Denied, Denied, Denied], Some(Who::B)),
+    // Only a worker that computes the job has a ticket for it.
+    Row("feedline.v1.Worker/Gather", [Denied, Denied, Denied, Denied], None),
     Row("feedline.v1.Coordinator/GetJobDetails", [Unknown, Yes, Yes, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/GetJobStatus", [Unknown, Yes, Yes, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/GetManifest", [Unknown, Yes, Yes, Denied], Some(Who::B)),

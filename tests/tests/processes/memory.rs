@@ -1,33 +1,61 @@
 //! A worker stays within its memory budget with fast and with slow consumers.
 
+use std::fs;
+
 use feedline_tests::http::{metric, try_metric};
 use feedline_tests::process::Role;
-use feedline_tests::{Scratch, assert_clean, data, wait_for};
+use feedline_tests::{Scratch, assert_clean, compress, data, wait_for};
+use tempfile::TempDir;
 
 /// Memory outside the budget and the code: stacks, decoders, transport.
 const BESIDE_BYTES: u64 = 128 << 20;
 
+/// A coordinator and a worker, whose memory is measured.
+struct MeasuredCluster {
+    coordinator: Role,
+    worker: Role,
+    _directory: TempDir,
+}
+
+impl MeasuredCluster {
+    /// Starts a worker with two cores and this budget.
+    fn start(scratch: &Scratch, budget: &str) -> Self {
+        let directory = tempfile::tempdir_in(scratch.path()).expect("a directory can be made");
+        let data = directory.path().to_str().expect("temporary paths are text");
+        let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", data], &[]);
+        let url = coordinator.url();
+        let mut worker = vec!["worker", "--coordinator", &url, "--listen", "127.0.0.1:0"];
+        worker.extend(["--cores", "2", "--memory", budget]);
+        let worker = Role::start(&worker, &[]);
+        Self { coordinator, worker, _directory: directory }
+    }
+
+    /// Returns the peak resident bytes of the worker so far, without code.
+    fn peak(&self) -> u64 {
+        status_bytes(self.worker.id(), "VmHWM:") - code_bytes(self.worker.id())
+    }
+}
+
 /// Returns the peak resident bytes, without code, of a worker with this budget that runs a pipeline file.
 fn peak(scratch: &Scratch, file: &str, budget: &str, arguments: &[&str]) -> u64 {
-    let directory = tempfile::tempdir_in(scratch.path()).expect("a directory can be made");
-    let directory = directory.path().to_str().expect("temporary paths are text");
-    let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", directory], &[]);
-    let url = coordinator.url();
-    let mut worker = vec!["worker", "--coordinator", &url, "--listen", "127.0.0.1:0"];
-    worker.extend(["--cores", "2", "--memory", budget]);
-    let worker = Role::start(&worker, &[]);
+    let cluster = MeasuredCluster::start(scratch, budget);
+    let url = cluster.coordinator.url();
     let report = scratch.run(file, &[&["--coordinator", &url], arguments].concat());
     assert_clean(&report);
     let peak = report["peak_rss_bytes"]["workers"][0].as_u64().expect("the worker reports its peak");
-    peak - code_bytes(worker.id())
+    peak - code_bytes(cluster.worker.id())
 }
 
 /// Returns the resident bytes of a process's code, which is twice as large in a test build.
 fn code_bytes(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssFile:")?.trim().strip_suffix(" kB")?.parse().ok());
+    status_bytes(process, "RssFile:")
+}
+
+/// Returns a size in the status of a process; 0 without the field.
+fn status_bytes(process: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB")?.parse().ok());
     kib.map_or(0, |kib: u64| kib << 10)
 }
 
@@ -72,21 +100,112 @@ fn peak_memory_stays_under_the_budget_for_fast_and_slow_consumers() {
     }
 }
 
-/// A group of a shuffled job reads rows of every block in its window.
+/// A group of a shuffled job reads rows of every block in its window. A worker reads most blocks again for each group, so one epoch
+/// reads many times as many bytes as the budget has.
 #[test]
 fn peak_memory_stays_under_the_budget_with_whole_block_reads() {
     let scratch = Scratch::new();
     make_photos(&scratch, "parquet", "1600");
     scratch.make_data("table", "jsonl", &["--format", "jsonl", "--rows", "200000", "--shards", "4"]);
     let table = format!(
-        "name: table\nsource: {{ url: \"{}/*\", format: jsonl }}\nshuffle: {{ window: 100000 }}\noperators: [ batch: {{ size: 1000 }} ]",
+        "name: table\nsource: {{ url: \"{}/*\", format: jsonl }}\nshuffle: {{ window: 100000 }}\noperators: [ batch: {{ size: 5000 }} ]",
         scratch.file("jsonl")
     );
     let files = [photo_job(&scratch, "parquet", "", 16), scratch.write("table.yaml", &table)];
-    for (file, arguments) in files.iter().zip([&["--epochs", "2"][..], &["--epochs", "1"]]) {
-        let peak = peak(&scratch, file, "64MiB", arguments);
+    for file in files {
+        let peak = peak(&scratch, &file, "64MiB", &[]);
         eprintln!("budget 64 MiB, {file}: peak {} MiB", peak >> 20);
         assert!(peak < (64 << 20) + BESIDE_BYTES, "{file}: peak {} MiB", peak >> 20);
+    }
+}
+
+/// The content of a bomb is 12 times this size. Each part is a gzip member, zstd frame, xz stream or bzip2 stream.
+const PART_BYTES: usize = 20 << 20;
+const PARTS: usize = 12;
+const ROW_BYTES: usize = 100 << 10;
+const MAX_BOMB_BYTES: usize = 4 << 20;
+
+type Compress = fn(&[u8]) -> Vec<u8>;
+
+/// A file with rows of 100 KiB.
+fn bomb_of_rows(format: &str, compress: Compress) -> Vec<u8> {
+    let body = vec![b'z'; ROW_BYTES];
+    let row = |row: usize| match format {
+        "webdataset" => [&tar_header(&format!("{row:05}.txt"), ROW_BYTES)[..], &body].concat(),
+        _ => [&body[..], b"\n"].concat(),
+    };
+    let part: Vec<u8> = (0..PART_BYTES / ROW_BYTES).flat_map(row).collect();
+    [compress(&part).repeat(PARTS), compress(bomb_end(format))].concat()
+}
+
+/// A file with a row that is larger than the memory.
+fn bomb_of_one_row(format: &str, compress: Compress) -> Vec<u8> {
+    let start = match format {
+        "webdataset" => tar_header("row.txt", PARTS * PART_BYTES),
+        _ => b"first\n".to_vec(),
+    };
+    let part = vec![b'z'; PART_BYTES];
+    [compress(&start), compress(&part).repeat(PARTS), compress(bomb_end(format))].concat()
+}
+
+fn bomb_end(format: &str) -> &'static [u8] {
+    if format == "webdataset" { &[0; 1024] } else { b"\nlast\n" }
+}
+
+/// Returns the header of a file in an archive.
+fn tar_header(name: &str, bytes: usize) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[124..135].copy_from_slice(format!("{bytes:011o}").as_bytes());
+    header[156] = b'0';
+    header[257..263].copy_from_slice(b"ustar\0");
+    header[148..156].fill(b' ');
+    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    header
+}
+
+#[test]
+fn peak_memory_stays_under_the_budget_with_decompression_bombs() {
+    let gzip: Compress = |content| compress::gzip(content, 6);
+    let codecs: [(&str, &str, Compress); 5] = [
+        ("txt.gz", "text", gzip),
+        ("txt.zst", "text", compress::zstd_run),
+        ("txt.xz", "text", compress::xz),
+        ("txt.bz2", "text", compress::bzip2),
+        ("tar.gz", "webdataset", gzip),
+    ];
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.file("data")).expect("the scratch directory is writable");
+    for (ending, format, compress) in codecs {
+        // The end of the text has an empty line and another one.
+        let rows = PARTS * (PART_BYTES / ROW_BYTES) + if format == "text" { 2 } else { 0 };
+        for (kind, bomb) in
+            [("rows", bomb_of_rows(format, compress)), ("one-row", bomb_of_one_row(format, compress))]
+        {
+            let name = format!("{kind}.{ending}");
+            assert!(bomb.len() < MAX_BOMB_BYTES, "{name} has {} bytes", bomb.len());
+            fs::write(scratch.file(&format!("data/{name}")), bomb).expect("the file is writable");
+            let text = format!(
+                "name: bomb\nsource: {{ url: \"{}\", format: {format} }}\noperators: [ batch: {{ size: 4 }} ]\n",
+                scratch.file(&format!("data/{name}"))
+            );
+            let file = scratch.write("bomb.yaml", &text);
+            let cluster = MeasuredCluster::start(&scratch, "64MiB");
+            let url = cluster.coordinator.url();
+            let call = scratch.call(&["run", &file, "--report", "json", "--audit", "--coordinator", &url]);
+            let peak = cluster.peak();
+            eprintln!("budget 64 MiB, {name}: peak {} MiB", peak >> 20);
+            if kind == "rows" {
+                let report = call.report();
+                assert_clean(&report);
+                assert_eq!(report["rows"], rows, "{name}");
+            } else {
+                assert_eq!(call.status, 1, "{name}: {}", call.stderr);
+                assert!(call.stderr.contains("raise the workers' --memory"), "{name}: {}", call.stderr);
+            }
+            assert!(peak < (64 << 20) + BESIDE_BYTES, "{name}: peak {} MiB", peak >> 20);
+        }
     }
 }
 

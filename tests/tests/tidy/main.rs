@@ -1,8 +1,9 @@
-//! Checks of the repository: dependencies between crates, first lines, file lengths, forbidden calls, names in documents,
-//! shared names, import cycles and phrases.
+//! Checks of the repository: dependencies between crates, manifests, first lines, file lengths, forbidden calls, names in
+//! documents, shared names, import cycles and phrases.
 //!
 //! This file builds forbidden words with `concat!`, so that it passes its own checks.
 
+mod manifests;
 mod reasons;
 mod structure;
 
@@ -19,24 +20,34 @@ const TEST_LINES_MAX: usize = 800;
 
 /// The crates of the workspace on which each crate depends, without the prefix `feedline-`, from the lowest layer to the
 /// highest.
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 28] = [
     ("feedline-common", &[]),
     ("feedline-contained", &[]),
     ("feedline-jpeg", &[]),
+    ("feedline-kafka", &[]),
     ("feedline-memory", &[]),
     ("feedline-pinned", &[]),
     ("feedline-data", &[]),
     ("feedline-access", &["data"]),
     ("feedline-cluster", &["data"]),
+    ("feedline-governor", &["data"]),
     ("feedline-planner", &["cluster", "data"]),
     ("feedline-proto", &["access", "data", "memory"]),
     ("feedline-operators", &["contained", "data", "jpeg"]),
     ("feedline-functions", &["common", "data", "operators"]),
-    ("feedline-sources", &["access", "common", "contained", "data"]),
+    ("feedline-compression", &["data"]),
+    ("feedline-sources", &["access", "common", "compression", "contained", "data", "governor", "kafka"]),
+    ("feedline-graph", &["contained", "data", "memory", "sources"]),
     ("feedline-client", &["access", "common", "data", "pinned", "proto"]),
-    ("feedline-worker", &["access", "common", "data", "functions", "operators", "proto", "sources"]),
+    (
+        "feedline-worker",
+        &["access", "common", "data", "functions", "graph", "operators", "planner", "proto", "sources"],
+    ),
     ("feedline-raft", &["cluster", "data"]),
-    ("feedline-coordinator", &["access", "cluster", "common", "data", "planner", "proto", "raft"]),
+    (
+        "feedline-coordinator",
+        &["access", "cluster", "common", "data", "governor", "planner", "proto", "raft"],
+    ),
     ("feedline-kubernetes", &["access", "common", "coordinator", "data"]),
     ("feedline-command", &["client", "data"]),
     ("feedline-tools", &["access", "client", "command", "coordinator", "data", "proto", "worker"]),
@@ -51,6 +62,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
             "contained",
             "coordinator",
             "data",
+            "graph",
             "kubernetes",
             "planner",
             "proto",
@@ -64,10 +76,12 @@ const LAYERS: [(&str, &[&str]); 24] = [
         "feedline-fuzz-targets",
         &[
             "access",
+            "compression",
             "contained",
             "coordinator",
             "data",
             "jpeg",
+            "kafka",
             "operators",
             "proto",
             "raft",
@@ -79,7 +93,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
 ];
 
 /// Crates without I/O, clocks and randomness.
-const PURE: [&str; 3] = ["feedline-data", "feedline-cluster", "feedline-planner"];
+const PURE: [&str; 4] = ["feedline-data", "feedline-cluster", "feedline-governor", "feedline-planner"];
 /// Libraries that [`PURE`] crates may not use.
 const OUTSIDE_WORLD: [&str; 6] = ["tokio", "tonic", "prost", "arrow", "rand", "object_store"];
 
@@ -172,18 +186,18 @@ fn core_uses_no_clock_file_or_environment() {
 }
 
 #[test]
-fn unsafe_code_is_confined_to_three_crates() {
+fn unsafe_code_is_confined_to_four_crates() {
     let marks = [
         concat!("unsafe", " {"),
         concat!("unsafe", " fn"),
         concat!("unsafe", " impl"),
         concat!("unsafe", " extern"),
     ];
-    let leaves = ["worker/jpeg/", "proto/memory/", "client/pinned/"];
+    let leaves = ["worker/jpeg/", "worker/kafka/src/native", "proto/memory/", "client/pinned/"];
     let others = sources().filter(|file| !leaves.iter().any(|leaf| file.path.starts_with(leaf)));
     refuse(
         others.flat_map(|file| file.all_lines_with(&marks)),
-        "only worker/jpeg and client/pinned may call C, and only proto/memory may touch shared memory: move the code there or do without",
+        "only worker/jpeg, the native module of worker/kafka and client/pinned may call C, and only proto/memory may map memory: move the code there or do without",
     );
 }
 
@@ -325,9 +339,7 @@ fn files() -> impl Iterator<Item = TextFile> {
 
 /// Package -> its dependencies of every kind but for development.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
-    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
-    let metadata = output(Command::new(env!("CARGO")).args(arguments));
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("cargo writes JSON");
+    let metadata = metadata();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     let named = |package: &serde_json::Value| {
@@ -338,6 +350,13 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
     let packages: BTreeMap<_, Vec<String>> = list(&metadata["packages"]).iter().map(named).collect();
     assert!(packages["feedline-worker"].contains(&"feedline-data".into()), "the metadata tells dependencies");
     packages
+}
+
+/// What cargo reports about the packages of the workspace.
+fn metadata() -> serde_json::Value {
+    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let metadata = output(Command::new(env!("CARGO")).args(arguments));
+    serde_json::from_str(&metadata).expect("cargo writes JSON")
 }
 
 fn output(command: &mut Command) -> String {

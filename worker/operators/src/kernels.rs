@@ -3,6 +3,7 @@
 mod burn;
 mod cast;
 mod columns;
+pub(crate) mod conjuncts;
 pub(crate) mod filter;
 mod image_edit;
 mod lists;
@@ -59,7 +60,7 @@ kernels! {
         Wait,
         Map,
         FilterFunction;
-    engine: Cache, Batch, BucketByLength, Pack, Repeat;
+    engine: Cache, Batch, BucketByLength, Pack, SampleNeighbors, Repeat;
 }
 
 /// Builds the kernel of an operator from the operator's parameters.

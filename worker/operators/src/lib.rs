@@ -26,6 +26,7 @@ pub use cache_encodings::{encode_column, encode_row};
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
 pub use decode_memory::DecodeMemory;
 pub use error::OperatorError;
+pub use kernels::conjuncts::select_by_columns;
 pub use kernels::filter::check_filter;
 pub use operator::{BuiltOperator, Decoding, FunctionCall, OperatorKernel};
 pub use output_buffers::OutputBuffers;

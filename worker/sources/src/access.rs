@@ -14,13 +14,19 @@ use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
 
+use crate::kafka_options::{KAFKA_OPTIONS, check_kafka_options};
 use crate::retry::DEFAULT_RETRY_BUDGET;
 
+/// The options of the Hugging Face Hub, which have the names of its environment variables.
+const HUB_OPTIONS: [&str; 2] = ["hf_endpoint", "hf_token"];
 /// Option names that error messages suggest. Stores support more options.
-const SUGGESTED_OPTIONS: [&str; 22] = [
+const SUGGESTED_OPTIONS: [&str; 25] = [
+    "hf_token",
+    "hf_endpoint",
     "aws_access_key_id",
     "aws_secret_access_key",
     "aws_session_token",
+    "aws_profile",
     "aws_region",
     "aws_endpoint",
     "aws_allow_http",
@@ -42,6 +48,9 @@ const SUGGESTED_OPTIONS: [&str; 22] = [
     "azure_skip_signature",
 ];
 
+/// Options that select an AWS profile, and the shared files that contain it.
+const PROFILE_OPTIONS: [&str; 3] = ["aws_profile", "aws_config_file", "aws_shared_credentials_file"];
+
 /// Minimum length of an option value that is removed from messages. Shorter values, such as `true`, are assumed not to be
 /// secret.
 const MIN_SECRET_BYTES: usize = 5;
@@ -51,8 +60,14 @@ const MIN_SECRET_BYTES: usize = 5;
 pub(crate) struct StoreOptions(Vec<(String, String)>);
 
 impl StoreOptions {
-    fn new(options: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub(crate) fn new(options: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(options.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value)).collect())
+    }
+
+    /// Adds options that take precedence.
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let more = more.into_iter().map(|(key, value)| (key.to_owned(), value));
+        Self(self.0.iter().cloned().chain(more).collect())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -89,7 +104,16 @@ impl Credential {
         for (key, _) in options.iter() {
             check_key(key)?;
         }
+        check_kafka_options(options.iter())?;
         Ok(Self { options, urls })
+    }
+
+    /// Checks that at least one store supports an option.
+    ///
+    /// # Errors
+    /// Returns an error that contains the option name.
+    pub fn check_option(key: &str) -> Result<(), String> {
+        check_key(&key.to_ascii_lowercase())
     }
 
     /// The URLs that the credentials are valid for.
@@ -196,17 +220,29 @@ impl ObjectAccess {
     }
 }
 
+/// Whether the value of an option is true.
+pub(crate) fn is_true(value: Option<&str>) -> bool {
+    value.is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "on" | "yes"))
+}
+
 /// Checks that at least one store supports an option.
 fn check_key(key: &str) -> Result<(), String> {
-    let is_known = AmazonS3ConfigKey::from_str(key).is_ok()
+    let is_known = HUB_OPTIONS.contains(&key)
+        || KAFKA_OPTIONS.contains(&key)
+        || AmazonS3ConfigKey::from_str(key).is_ok()
         || GoogleConfigKey::from_str(key).is_ok()
         || AzureConfigKey::from_str(key).is_ok()
-        || ClientConfigKey::from_str(key).is_ok();
+        || ClientConfigKey::from_str(key).is_ok()
+        || PROFILE_OPTIONS.contains(&key);
     if is_known {
         return Ok(());
     }
     let similarity = |known: &&str| strsim::jaro_winkler(key, known);
-    let nearest = SUGGESTED_OPTIONS.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    let nearest = SUGGESTED_OPTIONS
+        .iter()
+        .chain(KAFKA_OPTIONS)
+        .copied()
+        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
     let hint = nearest.filter(|nearest| similarity(nearest) > 0.7);
     let hint = hint.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
     // A key that is not a valid option name may be a secret, so the message does not contain it.

@@ -18,12 +18,20 @@ pub(crate) struct BlockBuilder {
     offset: u64,
     bytes: u64,
     row_bytes: Vec<u32>,
+    target_bytes: u64,
 }
 
 impl BlockBuilder {
     /// Creates a builder. The first row starts at byte `offset` of the shard.
     pub(crate) fn new(offset: u64) -> Self {
-        Self { blocks: Vec::new(), offset, bytes: 0, row_bytes: Vec::new() }
+        let target_bytes = TARGET_BLOCK_BYTES;
+        Self { blocks: Vec::new(), offset, bytes: 0, row_bytes: Vec::new(), target_bytes }
+    }
+
+    /// Makes the blocks smaller, because their rows are larger by this factor after decompression.
+    pub(crate) fn with_row_ratio(self, ratio: u64) -> Self {
+        let target_bytes = (TARGET_BLOCK_BYTES / ratio.max(1)).max(1);
+        Self { target_bytes, ..self }
     }
 
     /// The byte offset of the next row.
@@ -33,12 +41,8 @@ impl BlockBuilder {
 
     /// Adds the next row. Rejects rows larger than 2 GiB.
     pub(crate) fn push(&mut self, row_bytes: u64) -> Result<(), String> {
-        if row_bytes > MAX_ROW_BYTES {
-            return Err(format!(
-                "the row is {row_bytes} bytes long, more than the limit of 2 GiB: split the row"
-            ));
-        }
-        let is_full = self.row_bytes.len() == MAX_BLOCK_ROWS || self.bytes + row_bytes > TARGET_BLOCK_BYTES;
+        check_row_bytes(row_bytes)?;
+        let is_full = self.row_bytes.len() == MAX_BLOCK_ROWS || self.bytes + row_bytes > self.target_bytes;
         if is_full && !self.row_bytes.is_empty() {
             self.close();
         }
@@ -70,6 +74,14 @@ impl BlockBuilder {
         self.bytes = 0;
         self.row_bytes.clear();
     }
+}
+
+/// Rejects rows larger than 2 GiB.
+pub(crate) fn check_row_bytes(row_bytes: u64) -> Result<(), String> {
+    if row_bytes <= MAX_ROW_BYTES {
+        return Ok(());
+    }
+    Err(format!("the row is {row_bytes} bytes long, more than the limit of 2 GiB: split the row"))
 }
 
 #[cfg(test)]

@@ -28,6 +28,11 @@ pub(crate) fn build_batch(
         .map_err(|error| error.to_string())
 }
 
+/// Creates a batch without rows.
+pub fn empty_batch(schema: &Schema) -> RecordBatch {
+    RecordBatch::new_empty(arrow_schema(schema))
+}
+
 pub(crate) fn null_column(column_type: &ColumnType, rows: usize) -> ArrayRef {
     new_null_array(&arrow_type(column_type), rows)
 }

@@ -1,21 +1,31 @@
 //! A dataset: the source of a pipeline, which workers list, index and read.
 
+mod nearest;
+mod sample;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
-use feedline_data::manifest::{ShardIndex, ShardRef};
-use feedline_data::pipeline::Source;
+use feedline_data::committed_offsets::PartitionOffset;
+use feedline_data::ids::JobId;
+use feedline_data::manifest::{IndexedShard, ShardDigest, ShardRef};
+use feedline_data::pipeline::{Format, Partitions, Source};
 use feedline_data::tenants::TenantReads;
 
+use crate::content::RunTurn;
 use crate::error::SourceError;
 use crate::formats;
-use crate::list;
+use crate::graph_description;
+use crate::kafka::KafkaDataset;
 use crate::location::Location;
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
+use crate::partitions;
+use crate::reader::{BlockRead, BlockRows, DecodedBlock, FormatReader};
 use crate::select::Selection;
+use crate::shard_values;
 use crate::stores::{ScopedStores, Stores};
+
+pub use sample::{SampledRows, SampledShard};
 
 /// The datasets of a pipeline source. A mix has several datasets.
 pub struct Dataset {
@@ -28,25 +38,8 @@ struct DatasetPart {
     reads: ScopedStores,
     selection: Selection,
     reader: Box<dyn FormatReader>,
-}
-
-/// Rows that were read from a block.
-#[derive(Debug, Clone)]
-pub struct BlockRows {
-    /// The requested columns of the requested rows, in row order.
-    pub batch: RecordBatch,
-    /// The rows that could not be read. The batch contains a placeholder for each of them.
-    pub failures: Vec<RowFailure>,
-    /// Memory that the batch uses, including buffers that its columns reference.
-    pub held_bytes: usize,
-    /// Number of bytes that were read from the store.
-    pub store_bytes: u64,
-    /// Number of requests to the store.
-    pub store_requests: u32,
-    /// Total duration of all requests, from the request to the last byte.
-    pub store_wait: Duration,
-    /// The part of `store_bytes` that was read with blocking calls.
-    pub blocking_bytes: u64,
+    /// Replaces the reader for `format: kafka`.
+    kafka: Option<KafkaDataset>,
 }
 
 impl std::fmt::Debug for Dataset {
@@ -75,25 +68,93 @@ impl Dataset {
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
+    /// Sets the job that reads the datasets. Jobs share the requests to a throttled store fairly.
+    #[must_use]
+    pub fn with_job(mut self, job: JobId) -> Self {
+        self.parts.iter_mut().for_each(|part| part.reads.set_job(job));
+        self
+    }
+
     /// Lists the shards of all datasets, in the order of the datasets and their source URLs. The shards of each source URL are
     /// sorted by URL. Duplicates within a dataset are removed.
     pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
         let mut shards = Vec::new();
         for (number, part) in (0..).zip(&self.parts) {
-            let listed = list::list(&part.reads, &part.source.url).await?;
+            let listed = part.list().await?;
             shards.extend(listed.into_iter().map(|shard| ShardRef { part: number, ..shard }));
         }
         Ok(shards)
     }
 
-    /// Indexes a shard: its rows, blocks and columns.
-    pub async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
+    /// Lists the description of the graph that the job samples, if the source has its folder. A shard without rows.
+    ///
+    /// # Errors
+    /// Returns an error if the folder has no description, or the store fails.
+    pub async fn list_graph(&self) -> Result<Vec<ShardRef>, SourceError> {
+        let mut shards = Vec::new();
+        for (number, part) in (0..).zip(&self.parts) {
+            if let Some(folder) = &part.source.graph {
+                let listed = graph_description::list(&part.reads, folder).await?;
+                shards.extend(listed.into_iter().map(|shard| ShardRef { part: number, ..shard }));
+            }
+        }
+        Ok(shards)
+    }
+
+    /// Lists the present ends of the partitions of an unbounded source. Such a source is not part of a mix.
+    ///
+    /// # Errors
+    /// Returns an error if a topic does not exist, or the source is unavailable.
+    pub async fn list_growth(&self) -> Result<Vec<ShardRef>, SourceError> {
+        match self.parts.first().and_then(|part| part.kafka.as_ref()) {
+            Some(kafka) => kafka.list_growth().await,
+            None => self.list().await,
+        }
+    }
+
+    /// Indexes a shard: its rows, blocks and columns, and the digest of its bytes.
+    pub async fn index_shard(&self, shard: &ShardRef) -> Result<IndexedShard, SourceError> {
         self.part_of(shard)?.index_shard(shard).await
     }
 
     /// Reads rows of a block. Rows that cannot be read are listed in the result, and do not affect other rows.
     pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
         self.part_of(read.shard)?.read_block(read).await
+    }
+
+    /// How long reads of a shard are repeated that fail because its source is unavailable. Zero if the store repeats its requests
+    /// itself.
+    pub fn outage_budget(&self, shard: &ShardRef) -> Duration {
+        let kafka = self.part_of(shard).ok().and_then(|part| part.kafka.as_ref());
+        kafka.map_or(Duration::ZERO, KafkaDataset::outage_budget)
+    }
+
+    /// Waits until the source of a shard answers, or for a few seconds.
+    ///
+    /// # Errors
+    /// Returns an error if the source does not answer.
+    pub async fn wait_for_source(&self, shard: &ShardRef) -> Result<(), SourceError> {
+        match &self.part_of(shard)?.kafka {
+            Some(kafka) => kafka.wait_for_leader(shard).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the offsets that a job has delivered to the consumer group of a Kafka source. Other sources have no group.
+    ///
+    /// # Errors
+    /// Returns an error if the brokers reject the offsets or do not answer within a few seconds.
+    pub async fn commit_offsets(&self, offsets: &[PartitionOffset]) -> Result<(), SourceError> {
+        match self.parts.first().and_then(|part| part.kafka.as_ref()) {
+            Some(kafka) => kafka.commit(offsets).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until no other read of the job decodes the long run that contains a block. Keep the turn until the read ends.
+    pub async fn run_turn(&self, read: &BlockRead<'_>) -> Option<RunTurn> {
+        let part = self.part_of(read.shard).ok()?;
+        part.reads.decoders().run_turn(part.reads.job(), read).await
     }
 
     fn part_of(&self, shard: &ShardRef) -> Result<&DatasetPart, SourceError> {
@@ -117,36 +178,92 @@ impl DatasetPart {
             });
         }
         let reads = ScopedStores::new(stores, source.credentials.clone(), tenant);
-        for url in &source.url {
+        for url in source.url.iter().chain(&source.graph) {
             Location::parse(url)?;
             reads.check(url)?;
         }
         reads.check_credentials(&source.url)?;
         let selection = Selection::new(source.features.clone());
-        let reader = formats::create_reader(source.format);
-        Ok(Self { source, reads, selection, reader })
+        let reader = formats::create_reader(&source, &reads);
+        let kafka = (source.format == Format::Kafka)
+            .then(|| KafkaDataset::new(&source, &reads, &selection))
+            .transpose()?;
+        Ok(Self { source, reads, selection, reader, kafka })
     }
 
-    async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
-        let object = self.open(shard)?;
-        self.reader.index(&object, &self.selection).await
+    async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
+        self.list_urls(&self.source.url).await
+    }
+
+    /// Lists some of the URLs of the source.
+    async fn list_urls(&self, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
+        if let Some(kafka) = &self.kafka {
+            return kafka.list().await;
+        }
+        let mut listed = self.reader.list(&self.reads, urls).await?;
+        if self.source.partitions == Some(Partitions::Hive) {
+            partitions::add_values(&mut listed)?;
+        }
+        Ok(listed)
+    }
+
+    async fn index_shard(&self, shard: &ShardRef) -> Result<IndexedShard, SourceError> {
+        let graph = self.source.graph.as_deref();
+        let describes_graph = graph.is_some_and(|folder| graph_description::is_description(shard, folder));
+        if let Some(kafka) = self.kafka.as_ref().filter(|_| !describes_graph) {
+            let digest = ShardDigest::of_version(&shard.version);
+            return Ok(IndexedShard { index: kafka.index(shard).await?, digest: Some(digest) });
+        }
+        let object = Arc::new(self.open(shard)?.with_digest());
+        if let Some(wait) = object.settling_time() {
+            tokio::time::sleep(wait).await;
+        }
+        let index = match describes_graph {
+            true => graph_description::index(&object).await?,
+            false => shard_values::index(self.reader.as_ref(), &object, &self.selection, false).await?,
+        };
+        let digest = object.finish_digest().await?;
+        Ok(IndexedShard { index, digest })
     }
 
     async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
-        let object = self.open(read.shard)?;
-        let decoded = self.reader.read(&object, read, &self.selection).await?;
+        if let Some(kafka) = &self.kafka {
+            return kafka.read(read).await;
+        }
+        let object = Arc::new(self.open(read.shard)?);
+        let decoded = shard_values::read(self.reader.as_ref(), &object, read, &self.selection).await?;
         let (store_bytes, store_requests, store_wait) = object.traffic();
         let DecodedBlock { batch, failures, held_bytes } = decoded;
         let blocking_bytes = object.blocking_bytes();
-        Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests, store_wait, blocking_bytes })
+        let absent = Vec::new();
+        Ok(BlockRows {
+            batch,
+            failures,
+            absent,
+            lost: Vec::new(),
+            newest_ms: None,
+            held_bytes,
+            store_bytes,
+            store_requests,
+            store_wait,
+            blocking_bytes,
+        })
     }
 
-    fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
+    fn open(&self, shard: &ShardRef) -> Result<Object, SourceError> {
+        self.open_beginning(shard, shard.size_bytes)
+    }
+
+    /// Opens the first bytes of a shard.
+    fn open_beginning(&self, shard: &ShardRef, size_bytes: u64) -> Result<Object, SourceError> {
         let location = Location::parse(&shard.url)?;
         // Another worker may have listed the shard, so this worker checks it again.
         let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
         let object = self.reads.object(store, location.key()?, shard.clone());
-        Ok(Arc::new(object.with_file(file)))
+        Ok(object.with_file(file).with_beginning(size_bytes))
     }
 }
+
+#[cfg(test)]
+mod tests;

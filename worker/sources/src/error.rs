@@ -2,7 +2,10 @@
 
 use feedline_data::manifest::ShardRef;
 
+use crate::access_denied::find_access_denied;
+use crate::causes;
 use crate::guard;
+use crate::hub::hub_error;
 
 /// An error while listing, indexing or reading a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,10 +46,29 @@ pub enum SourceError {
         /// Whether a retry may succeed.
         retryable: bool,
     },
+    /// The store denied access, or the file may not be read.
+    #[error("cannot read `{url}`: {reason}")]
+    Denied {
+        /// The URL of the object or prefix.
+        url: String,
+        /// The identity, the missing right and the fix.
+        reason: String,
+    },
     /// The object changed after indexing.
-    #[error("`{url}` changed after indexing; restore the object, or run `feedline index --rebuild`")]
+    #[error(
+        "`{url}` changed after indexing; restore the object, or start the job again, which indexes the changed objects again"
+    )]
     ShardChanged {
         /// The shard.
+        url: String,
+    },
+    /// A web server describes the object without an entity tag and a modification time.
+    #[error(
+        "`{url}` has no validator, so a change during a job would not be detected: configure the web server to send an `ETag` or \
+         `Last-Modified` header, or copy the object"
+    )]
+    NoValidator {
+        /// The object.
         url: String,
     },
     /// The shard is corrupted or has a different format.
@@ -101,6 +123,25 @@ pub enum SourceError {
 pub(crate) const STORE_FIX: &str = "; check the store and the network, and try again";
 
 impl SourceError {
+    /// The URL of the source, the object or the shard. `None` if only the message contains it.
+    pub fn url(&self) -> Option<&str> {
+        match self {
+            Self::Rejected { .. } => None,
+            Self::Url { url, .. }
+            | Self::NotFound { url }
+            | Self::Empty { url }
+            | Self::Store { url, .. }
+            | Self::Denied { url, .. }
+            | Self::ShardChanged { url }
+            | Self::NoValidator { url }
+            | Self::Corrupt { url, .. }
+            | Self::Unsupported { url, .. }
+            | Self::MissingFeature { url, .. }
+            | Self::SchemaMismatch { url, .. }
+            | Self::Request { url, .. } => Some(url),
+        }
+    }
+
     /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store { retryable: true, .. })
@@ -112,27 +153,39 @@ impl SourceError {
         if let Some(rejected) = guard::find_guard_error(&error) {
             return Self::Rejected { message: format!("reads of `{url}` are not allowed: {rejected}") };
         }
+        if let Some(hub) = hub_error::find_error(&error) {
+            return Self::Store { url, reason: hub.message.clone(), retryable: hub.retryable };
+        }
         match error {
             E::NotFound { .. } => Self::NotFound { url },
             E::Precondition { .. } => Self::ShardChanged { url },
             // Listings return a generic error for denied access.
             E::Generic { source, .. } if is_denied(source.as_ref()) => Self::denied(url, source.as_ref()),
+            E::Generic { source, .. } if is_permission_error(source.as_ref()) => {
+                Self::Denied { url, reason: local_denied_reason() }
+            }
+            E::Generic { source, .. } if find_access_denied(source.as_ref()).is_some() => {
+                Self::Store { url, reason: source.to_string(), retryable: true }
+            }
             E::Generic { store, source } => {
                 // Errors from local files, such as missing permissions, are permanent.
                 let retryable = store != "LocalFileSystem";
                 let fix = if retryable { STORE_FIX } else { "" };
-                Self::Store { url, reason: causes(source.as_ref()) + fix, retryable }
+                Self::Store { url, reason: on_one_line(source.as_ref()) + fix, retryable }
             }
             E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
                 Self::denied(url, source.as_ref())
             }
-            other => Self::Store { url, reason: causes(&other), retryable: false },
+            other => Self::Store { url, reason: on_one_line(&other), retryable: false },
         }
     }
 
     fn denied(url: String, error: &(dyn std::error::Error + 'static)) -> Self {
-        let reason = format!("access denied ({}): check the credentials", causes(error));
-        Self::Store { url, reason, retryable: false }
+        if let Some(denied) = find_access_denied(error) {
+            return Self::Denied { url, reason: denied.to_string() };
+        }
+        let reason = format!("access denied ({}): check the credentials", on_one_line(error));
+        Self::Denied { url, reason }
     }
 
     pub(crate) fn corrupt(shard: &ShardRef, offset: u64, reason: impl Into<String>) -> Self {
@@ -145,23 +198,30 @@ impl SourceError {
 }
 
 fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
-    let text = causes(error);
+    let text = on_one_line(error);
     ["401 Unauthorized", "403 Forbidden"].iter().any(|status| text.contains(status))
 }
 
+/// Whether a local file or directory may not be read.
+fn is_permission_error(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes::chain(error).any(|error| {
+        let io: Option<&std::io::Error> = error.downcast_ref();
+        io.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    })
+}
+
+/// The reason why this process may not read a local file.
+pub(crate) fn local_denied_reason() -> String {
+    format!(
+        "access denied for user {}: the right to read the file, or to search its directory, is missing; change the permissions, or run as \
+         another user",
+        rustix::process::geteuid().as_raw()
+    )
+}
+
 /// Formats an error and its causes on one line.
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    without_body(&text).replace('\n', " ")
+fn on_one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    without_body(&causes::describe(error)).replace('\n', " ")
 }
 
 /// Reduces the XML body of a store's response to its code and message. The rest of the body repeats the request with its

@@ -18,6 +18,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use url::{Host, Url};
 
+use crate::causes;
+
 /// Maximum number of consecutive redirects.
 const MAX_REDIRECTS: usize = 10;
 
@@ -28,14 +30,7 @@ pub(crate) struct GuardError(String);
 
 /// Finds a guard error among the causes of an error.
 pub(crate) fn find_guard_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a GuardError> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
+    causes::find(error)
 }
 
 /// The checks for all requests of one client.

@@ -1,17 +1,15 @@
-//! The HTTP client of object stores, which supports the client options of `object_store` and checks each request with a guard.
-
-use std::fmt::Display;
-use std::sync::Arc;
-use std::time::Duration;
+//! The HTTP client of object stores, which checks each request with a guard and counts it.
 
 use async_trait::async_trait;
+use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
-use object_store::{ClientConfigKey, ClientOptions};
-use rustls::pki_types::CertificateDer;
 
-use crate::guard::{GuardError, GuardedResolver, RequestGuard, find_guard_error};
+use crate::client_builder::{build_client, client_error};
+use crate::guard::{GuardError, RequestGuard, find_guard_error};
+use crate::object::store_checksum::ChecksumRequest;
+use crate::requests::{parse_retry_after, record_response};
 use crate::throttling::{StoreKind, count_request};
 
 /// Creates guarded clients.
@@ -29,20 +27,6 @@ impl HttpConnector for GuardedConnector {
     }
 }
 
-/// Creates clients without a guard, which fetch credentials and may read from the machine's metadata service.
-#[derive(Debug)]
-pub(crate) struct CredentialsConnector;
-
-impl HttpConnector for CredentialsConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(build_client(options, None).map_err(client_error)?))
-    }
-}
-
-fn client_error(reason: String) -> object_store::Error {
-    object_store::Error::Generic { store: "http client", source: reason.into() }
-}
-
 /// An HTTP client that checks and counts each request.
 #[derive(Debug)]
 struct GuardedClient {
@@ -55,8 +39,17 @@ struct GuardedClient {
 impl HttpService for GuardedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.guard.check(&request.uri().to_string()).map_err(permanent_error)?;
+        let checksum_request = request.extensions().get::<ChecksumRequest>().cloned();
         let response = HttpService::call(&self.client, request).await;
-        count_request(self.store, response.as_ref().ok().map(|response| response.status().as_u16()));
+        let status = response.as_ref().ok().map(|response| response.status().as_u16());
+        let headers = response.as_ref().ok().map(|response| response.headers());
+        let header = |name: &str| headers.and_then(|headers| headers.get(name)?.to_str().ok());
+        let retry_after = header("retry-after").and_then(|value| parse_retry_after(value, header("date")));
+        count_request(self.store, status);
+        record_response(status, retry_after);
+        if let (Some(checksum_request), Ok(response)) = (checksum_request, &response) {
+            checksum_request.record(self.store, response.status(), response.headers());
+        }
         // A host that the guard rejects looks like a failed resolution, which would be retried.
         response.map_err(|error| match find_guard_error(&error) {
             Some(found) => permanent_error(found.clone()),
@@ -68,207 +61,4 @@ impl HttpService for GuardedClient {
 /// An HTTP error that is not retried.
 fn permanent_error(error: GuardError) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
-}
-
-/// Returns the certificates of the system's authorities. Without any, the first connection with TLS fails.
-fn system_authorities() -> Vec<reqwest::Certificate> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!(%error, "cannot load a system CA certificate");
-    }
-    usable_authorities(&found.certs)
-}
-
-/// Returns the certificates that rustls accepts. Systems have very old ones too, with which no client could be built.
-fn usable_authorities(certificates: &[CertificateDer<'static>]) -> Vec<reqwest::Certificate> {
-    let is_usable = |certificate: &&CertificateDer<'static>| {
-        rustls::RootCertStore::empty().add((*certificate).clone()).is_ok()
-    };
-    let usable = certificates.iter().filter(is_usable);
-    usable.filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok()).collect()
-}
-
-/// Builds a client. The options have the same effect as in `object_store`, which also offers to connect to a random one of a
-/// host's addresses.
-fn build_client(options: &ClientOptions, guard: Option<&RequestGuard>) -> Result<reqwest::Client, String> {
-    use ClientConfigKey as Key;
-    use_ring();
-    let text = |key: Key| options.get_config_value(&key);
-    let authorities =
-        if parse_bool(text(Key::NoSystemCertificates))? { Vec::new() } else { system_authorities() };
-    let mut builder = reqwest::ClientBuilder::new()
-        .user_agent(
-            text(Key::UserAgent)
-                .unwrap_or_else(|| concat!("feedline/", env!("CARGO_PKG_VERSION")).to_owned()),
-        )
-        .tls_certs_only(authorities)
-        .https_only(!parse_bool(text(Key::AllowHttp))?)
-        // Compression would change the length of an object.
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate();
-    if let Some(guard) = guard {
-        let resolver = Arc::new(GuardedResolver(guard.clone()));
-        builder = builder.redirect(guard.redirect_policy()).dns_resolver(resolver);
-    }
-    if let Some(proxy) = text(Key::ProxyUrl) {
-        let excluded = text(Key::ProxyExcludes).and_then(|hosts| reqwest::NoProxy::from_string(&hosts));
-        builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(setup_error)?.no_proxy(excluded));
-        if let Some(certificate) = text(Key::ProxyCaCertificate) {
-            let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).map_err(setup_error)?;
-            builder = builder.tls_certs_merge([certificate]);
-        }
-    }
-    if let Some(time) = parse_duration(text(Key::Timeout))? {
-        builder = builder.timeout(time);
-    }
-    if let Some(time) = parse_duration(text(Key::ReadTimeout))? {
-        builder = builder.read_timeout(time);
-    }
-    if let Some(time) = parse_duration(text(Key::ConnectTimeout))? {
-        builder = builder.connect_timeout(time);
-    }
-    if let Some(time) = parse_duration(text(Key::PoolIdleTimeout))? {
-        builder = builder.pool_idle_timeout(time);
-    }
-    if let Some(max_idle) = parse_number(text(Key::PoolMaxIdlePerHost))? {
-        builder = builder.pool_max_idle_per_host(max_idle as usize);
-    }
-    if let Some(time) = parse_duration(text(Key::Http2KeepAliveInterval))? {
-        builder = builder.http2_keep_alive_interval(time);
-    }
-    if let Some(time) = parse_duration(text(Key::Http2KeepAliveTimeout))? {
-        builder = builder.http2_keep_alive_timeout(time);
-    }
-    if parse_bool(text(Key::Http2KeepAliveWhileIdle))? {
-        builder = builder.http2_keep_alive_while_idle(true);
-    }
-    if let Some(bytes) = parse_number(text(Key::Http2MaxFrameSize))? {
-        builder = builder.http2_max_frame_size(bytes);
-    }
-    if parse_bool(text(Key::Http1Only))? {
-        builder = builder.http1_only();
-    }
-    if parse_bool(text(Key::Http2Only))? {
-        builder = builder.http2_prior_knowledge();
-    }
-    if parse_bool(text(Key::AllowInvalidCertificates))? {
-        builder = builder.danger_accept_invalid_certs(true);
-    }
-    builder.build().map_err(setup_error)
-}
-
-/// Makes ring the cryptography provider of the process, which reqwest uses. A provider that the process has already remains.
-fn use_ring() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-fn setup_error(error: impl Display) -> String {
-    format!("cannot create the HTTP client: {error}")
-}
-
-fn parse_bool(text: Option<String>) -> Result<bool, String> {
-    let Some(text) = text else { return Ok(false) };
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "on" | "yes" | "y" => Ok(true),
-        "0" | "false" | "off" | "no" | "n" => Ok(false),
-        _ => Err(format!("invalid boolean `{text}`: expected true or false")),
-    }
-}
-
-fn parse_number(text: Option<String>) -> Result<Option<u32>, String> {
-    text.map(|text| text.parse().map_err(|_| format!("invalid number `{text}`: expected an integer")))
-        .transpose()
-}
-
-/// Parses a duration in the format of `object_store`, such as `1m 30s` or `500ms`.
-fn parse_duration(text: Option<String>) -> Result<Option<Duration>, String> {
-    let Some(text) = text else { return Ok(None) };
-    let error = || format!("invalid duration `{text}`: expected a number with a unit, such as 30s");
-    let mut total = Duration::ZERO;
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Err(error());
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let count: u64 = rest[..digits].parse().map_err(|_| error())?;
-        rest = rest[digits..].trim_start();
-        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let unit_ns: u64 = match &rest[..letters] {
-            "ns" => 1,
-            "us" => 1_000,
-            "ms" => 1_000_000,
-            "s" | "sec" | "second" | "seconds" => 1_000_000_000,
-            "m" | "min" | "minute" | "minutes" => 60_000_000_000,
-            "h" | "hr" | "hour" | "hours" => 3_600_000_000_000,
-            "d" | "day" | "days" => 86_400_000_000_000,
-            _ => return Err(error()),
-        };
-        total = total.saturating_add(Duration::from_nanos(count.saturating_mul(unit_ns)));
-        rest = rest[letters..].trim_start();
-    }
-    Ok(Some(total))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_and_booleans_are_parsed() {
-        let of = |text: &str| parse_duration(Some(text.to_owned())).map(Option::unwrap);
-        assert_eq!(of("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(of("1m 30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(of("1h 500ms"), Ok(Duration::from_millis(3_600_500)));
-        assert_eq!(of("2 minutes"), Ok(Duration::from_secs(120)));
-        assert!(of("30").is_err() && of("s").is_err() && of("").is_err());
-        assert_eq!(parse_duration(None), Ok(None));
-        assert_eq!((parse_bool(Some("TRUE".to_owned())), parse_bool(None)), (Ok(true), Ok(false)));
-        assert!(parse_bool(Some("maybe".to_owned())).is_err());
-    }
-
-    #[test]
-    fn certificates_that_cannot_be_parsed_are_left_out() {
-        use_ring();
-        let found = rustls_native_certs::load_native_certs().certs;
-        let usable = usable_authorities(&found).len();
-        let with_garbage =
-            [&[CertificateDer::from(b"not a certificate".to_vec())], found.as_slice()].concat();
-        let authorities = usable_authorities(&with_garbage);
-        assert_eq!(authorities.len(), usable);
-        assert!(reqwest::ClientBuilder::new().tls_certs_only(authorities).build().is_ok());
-    }
-
-    #[test]
-    fn every_option_is_applied_to_the_client() {
-        use ClientConfigKey as Key;
-        let options = [
-            (Key::AllowHttp, "true"),
-            (Key::AllowInvalidCertificates, "true"),
-            (Key::ConnectTimeout, "5s"),
-            (Key::Http1Only, "false"),
-            (Key::Http2KeepAliveInterval, "10s"),
-            (Key::Http2KeepAliveTimeout, "10s"),
-            (Key::Http2KeepAliveWhileIdle, "true"),
-            (Key::Http2MaxFrameSize, "65536"),
-            (Key::PoolIdleTimeout, "1m"),
-            (Key::PoolMaxIdlePerHost, "4"),
-            (Key::ProxyUrl, "http://proxy.example.org:3128"),
-            (Key::ProxyExcludes, "localhost"),
-            (Key::ReadTimeout, "30s"),
-            (Key::Timeout, "2m"),
-            (Key::UserAgent, "tests"),
-        ];
-        let guard = RequestGuard::for_stores(&feedline_data::read_policy::ReadPolicy::default());
-        let all =
-            options.into_iter().fold(ClientOptions::new(), |all, (key, value)| all.with_config(key, value));
-        assert!(build_client(&all, Some(&guard)).is_ok());
-        let wrong = ClientOptions::new().with_config(Key::Timeout, "soon");
-        assert_eq!(
-            build_client(&wrong, Some(&guard)).unwrap_err(),
-            "invalid duration `soon`: expected a number with a unit, such as 30s"
-        );
-    }
 }

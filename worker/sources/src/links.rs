@@ -266,7 +266,7 @@ mod tests {
                 url: "file:///any".to_owned(),
                 size_bytes: found.len(),
                 version: local::file_version(&found),
-                part: 0,
+                ..ShardRef::default()
             }
         };
         let message = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();

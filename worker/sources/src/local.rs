@@ -1,5 +1,6 @@
 //! Reads ranges of local files. A range in the page cache is read without blocking. Any other range is read by one blocking call,
-//! which opens the file, checks its version, and reads into uninitialized memory.
+//! which opens the file, and reads into uninitialized memory. The version of the file is checked before and after each read, so
+//! that the bytes of a file that is written meanwhile are never returned.
 //!
 //! Files with resolved paths are opened without following symbolic links.
 
@@ -11,20 +12,23 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, PoisonError, RwLock};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use feedline_data::manifest::ShardRef;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat2};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::error::SourceError;
+use crate::error::{SourceError, local_denied_reason};
 
 /// Maximum size of a read on the calling thread. Copying more bytes would block the thread for too long.
 const MAX_CACHED_READ_BYTES: u64 = 1 << 20;
 /// Magic numbers of file systems that open files without a request to another host or process: ext2 to ext4, XFS, Btrfs, F2FS,
 /// tmpfs.
 const LOCAL_FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+/// Maximum resolution of modification times, and that of file systems such as FAT, whose times are whole seconds.
+const TIMESTAMP_TICK: Duration = Duration::from_millis(20);
+const COARSE_TICK: Duration = Duration::from_secs(2);
 /// Maximum number of entries in [`CACHED_READ_FOLDERS`].
 const MAX_FOLDERS: usize = 1 << 16;
 
@@ -73,6 +77,9 @@ impl LocalFile {
         match error.kind() {
             // The listed file was removed.
             ErrorKind::NotFound => SourceError::ShardChanged { url: shard.url.clone() },
+            ErrorKind::PermissionDenied => {
+                SourceError::Denied { url: shard.url.clone(), reason: local_denied_reason() }
+            }
             _ => SourceError::Store { url: shard.url.clone(), reason: error.to_string(), retryable: false },
         }
     }
@@ -155,6 +162,8 @@ pub(crate) fn read_cached(local: &LocalFile, shard: &ShardRef, range: &Range<u64
     let mut buffer = vec![0; length as usize];
     let parts = &mut [IoSliceMut::new(&mut buffer)];
     let read = preadv2(&file, parts, range.start, ReadWriteFlags::NOWAIT).map_err(on_error).ok()?;
+    // The file may have been written during the read.
+    file.metadata().ok().filter(|metadata| is_version(metadata, shard))?;
     (read as u64 == length).then(|| buffer.into())
 }
 
@@ -162,10 +171,7 @@ pub(crate) fn read_cached(local: &LocalFile, shard: &ShardRef, range: &Range<u64
 pub(crate) fn read(local: &LocalFile, shard: &ShardRef, range: Range<u64>) -> Result<Bytes, SourceError> {
     let failed = |error: io::Error| local.failed(shard, &error);
     let file = local.open().map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !is_version(&metadata, shard) {
-        return Err(SourceError::ShardChanged { url: shard.url.clone() });
-    }
+    check_version(&file, local, shard)?;
     record_folder(&local.path, || {
         fstatfs(&file).is_ok_and(|system| LOCAL_FILE_SYSTEMS.contains(&(system.f_type as u32)))
     });
@@ -179,9 +185,31 @@ pub(crate) fn read(local: &LocalFile, shard: &ShardRef, range: Range<u64>) -> Re
             Err(error) => return Err(failed(error.into())),
         }
     }
+    // The file may have been written during the read. A write changes the modification time before it changes the bytes.
+    check_version(&file, local, shard)?;
     // The buffer may have a larger capacity than requested.
     buffer.truncate(length);
     Ok(buffer.into())
+}
+
+/// Checks that an open file is the listed version of the shard.
+fn check_version(file: &File, local: &LocalFile, shard: &ShardRef) -> Result<(), SourceError> {
+    let metadata = file.metadata().map_err(|error| local.failed(shard, &error))?;
+    if is_version(&metadata, shard) {
+        return Ok(());
+    }
+    Err(SourceError::ShardChanged { url: shard.url.clone() })
+}
+
+/// Returns how long to wait before a file of this version is indexed. File systems update modification times in ticks of a few
+/// milliseconds, so the version of a file that has just been written may not change if it is written again.
+pub(crate) fn settling_time(version: &str, now: SystemTime) -> Option<Duration> {
+    let micros = u64::from_str_radix(version.split('-').nth(1)?, 16).ok()?;
+    let tick = if micros % 1_000_000 == 0 { COARSE_TICK } else { TIMESTAMP_TICK };
+    let settled = UNIX_EPOCH.checked_add(Duration::from_micros(micros))?.checked_add(tick)?;
+    let wait = settled.duration_since(now).ok()?;
+    // A file from the future never settles.
+    (!wait.is_zero() && wait <= tick).then_some(wait)
 }
 
 fn is_version(metadata: &Metadata, shard: &ShardRef) -> bool {
@@ -198,6 +226,8 @@ pub(crate) fn file_version(metadata: &Metadata) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use futures::TryStreamExt;
     use object_store::ObjectStore;
     use object_store::local::LocalFileSystem;
@@ -216,7 +246,7 @@ mod tests {
             url: "file:///shard".to_owned(),
             size_bytes: 10,
             version: listed[0].e_tag.as_ref().unwrap().trim_matches('"').to_owned(),
-            part: 0,
+            ..ShardRef::default()
         };
         assert_eq!(read_cached(&local, &shard, &(2..7)), None, "the directory is not recorded");
         assert_eq!(read(&local, &shard, 2..7).unwrap(), b"23456"[..]);
@@ -236,6 +266,63 @@ mod tests {
         assert!(is_changed(read(&local, &shard, 2..7)));
     }
 
+    /// A writer overwrites the file in place, while a reader reads its listed version.
+    #[test]
+    fn a_read_never_returns_bytes_of_two_versions() {
+        const BYTES: usize = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shard");
+        for round in 0..20 {
+            std::fs::write(&path, vec![b'a'; BYTES]).unwrap();
+            let long_ago = SystemTime::now() - Duration::from_secs(3600 + round);
+            File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+            let version = file_version(&path.metadata().unwrap());
+            let shard = ShardRef {
+                url: "file:///shard".to_owned(),
+                size_bytes: BYTES as u64,
+                version,
+                ..ShardRef::default()
+            };
+            let local = LocalFile::linked(&path);
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut file = File::options().write(true).open(&path).unwrap();
+                    for _ in 0..64 {
+                        file.write_all(&[b'b'; BYTES / 64]).unwrap();
+                    }
+                });
+                loop {
+                    if let Some(bytes) = read_cached(&local, &shard, &(0..BYTES as u64)) {
+                        assert!(bytes.iter().all(|byte| *byte == b'a'), "a cached read mixes two versions");
+                    }
+                    match read(&local, &shard, 0..BYTES as u64) {
+                        Ok(bytes) => {
+                            assert!(bytes.iter().all(|byte| *byte == b'a'), "a read mixes two versions")
+                        }
+                        Err(error) => {
+                            break assert!(matches!(error, SourceError::ShardChanged { .. }), "{error}");
+                        }
+                    }
+                }
+                writer.join().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_just_been_written_settles_before_it_is_indexed() {
+        let now = UNIX_EPOCH + Duration::from_micros(1_000_500_000);
+        let at = |micros: u64| settling_time(&format!("1f-{micros:x}-64"), now);
+        assert_eq!(at(1_000_500_000), Some(TIMESTAMP_TICK));
+        assert_eq!(at(1_000_500_000 - 5_000), Some(TIMESTAMP_TICK - Duration::from_millis(5)));
+        assert_eq!(at(1_000_500_000 - 20_000), None);
+        assert_eq!(at(1_000_000_000), Some(Duration::from_millis(1_500)), "a time in whole seconds");
+        assert_eq!(at(998_000_000), None);
+        assert_eq!(at(2_000_000_000), None, "a time in the future");
+        assert_eq!(settling_time("\"etag\"", now), None);
+        assert_eq!(settling_time("1f-ffffffffffffffff-1", now), None);
+    }
+
     #[test]
     fn a_link_that_is_created_after_the_check_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -248,8 +335,12 @@ mod tests {
         // A hard link has the same version.
         std::fs::hard_link(&path, root.join("out/a")).unwrap();
         let found = metadata_without_links(&path).unwrap();
-        let shard =
-            ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: file_version(&found), part: 0 };
+        let shard = ShardRef {
+            url: "file:///a".to_owned(),
+            size_bytes: 4,
+            version: file_version(&found),
+            ..ShardRef::default()
+        };
         let plain = LocalFile::plain(path.clone());
         assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
         assert!(open_verified(&path).is_ok() && metadata_verified(&path).is_ok());

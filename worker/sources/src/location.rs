@@ -1,6 +1,6 @@
 //! Parses a URL into store and key.
 
-use feedline_data::urls::{check_no_secrets, without_query};
+use feedline_data::urls::{HubPath, check_no_secrets, without_query};
 use object_store::path::Path;
 use url::Url;
 
@@ -46,11 +46,23 @@ impl Location {
                     .to_owned(),
             });
         }
+        if scheme == "hf" {
+            if authority != "datasets" {
+                return Err(bad("only datasets can be read: write `hf://datasets/ORG/NAME`"));
+            }
+            let hub = HubPath::parse(path).map_err(|reason| bad(&reason))?;
+            return Ok(Self { root: "hf://datasets".to_owned(), rest: hub.rest() + slash_of(path, &hub) });
+        }
         Ok(Self { root: format!("{scheme}://{authority}"), rest: path.to_owned() })
     }
 
     pub(crate) fn is_local(&self) -> bool {
         self.root == "file://"
+    }
+
+    /// Whether the location is on the Hugging Face Hub.
+    pub(crate) fn is_hub(&self) -> bool {
+        self.root.starts_with("hf://")
     }
 
     pub(crate) fn is_http(&self) -> bool {
@@ -84,6 +96,11 @@ impl Location {
     pub(crate) fn url(&self) -> String {
         if self.is_local() { local_url(&self.rest) } else { format!("{}/{}", self.root, self.rest) }
     }
+}
+
+/// The slash at the end of the URL of a repository, which its parsed form does not contain.
+fn slash_of(path: &str, hub: &HubPath) -> &'static str {
+    if hub.path.is_empty() && path.ends_with('/') { "/" } else { "" }
 }
 
 fn absolute(path: &str) -> Result<String, SourceError> {

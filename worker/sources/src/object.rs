@@ -1,27 +1,37 @@
 //! Reads ranges of one shard. A read fails if the object differs from the listed version. Failed requests are retried.
 
+pub(crate) mod store_checksum;
+
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use feedline_common::backoff::Backoff;
-use feedline_data::manifest::ShardRef;
+use feedline_data::ids::JobId;
+use feedline_data::manifest::{ShardDigest, ShardRef};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
-use tokio::time::{Instant, sleep, timeout_at};
+use object_store::{Extensions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use tokio::time::{Instant, sleep};
 
+use crate::content::Decoders;
+use crate::digest::DigestRecorder;
 use crate::error::{STORE_FIX, SourceError};
 use crate::local::{self, LocalFile};
 use crate::location::Location;
+use crate::merged_reads::{MergedRead, MergedReads, ObjectVersion, ReadTurn};
+use crate::requests::{QueueClock, RequestTag, within_active};
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
+use crate::version::{if_match_tag, is_version, version_of};
 
 /// Maximum gap between two ranges that are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
 /// Maximum size of a request, so that a request completes within its timeout.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
+/// Maximum size of a shard that stays in memory while it is indexed.
+const SMALL_SHARD_BYTES: usize = 1 << 20;
 /// Maximum number of concurrent requests per read.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
@@ -40,13 +50,27 @@ pub(crate) struct Object {
     /// The local file of the shard. `None` for objects in a store.
     file: Option<LocalFile>,
     shard: ShardRef,
+    /// The range of a file in the shard. `None` reads the whole shard.
+    part: Option<Range<u64>>,
+    /// The decoders of compressed shards of the worker.
+    decoders: Arc<Decoders>,
+    /// The listed shard, if `shard` is only its beginning.
+    listed: Option<ShardRef>,
     /// How long a failing read is retried.
     retry_budget: Duration,
+    /// The job that reads the shard; 0 without a job.
+    job: JobId,
+    /// The reads that wait for the governor of the store. `None` without a governor.
+    merged_reads: Option<Arc<MergedReads>>,
     read_bytes: AtomicU64,
     /// The part of `read_bytes` that blocking calls read.
     blocking_bytes: AtomicU64,
     requests: AtomicU32,
     wait_ns: AtomicU64,
+    /// Hashes the bytes that are read; `None` unless the shard is being indexed.
+    digest: Option<DigestRecorder>,
+    /// The bytes of a small shard that is being indexed, since the rows that determine its columns are needed again.
+    small_shard: OnceLock<Bytes>,
 }
 
 impl Object {
@@ -56,12 +80,58 @@ impl Object {
             key,
             file: None,
             shard,
+            part: None,
+            decoders: Arc::default(),
+            listed: None,
             retry_budget: DEFAULT_RETRY_BUDGET,
+            job: JobId(0),
+            merged_reads: None,
             read_bytes: AtomicU64::new(0),
             blocking_bytes: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             wait_ns: AtomicU64::new(0),
+            digest: None,
+            small_shard: OnceLock::new(),
         }
+    }
+
+    /// Hashes the bytes that are read.
+    pub(crate) fn with_digest(self) -> Self {
+        Self { digest: Some(DigestRecorder::default()), ..self }
+    }
+
+    /// Whether the object is a file on a local disk.
+    pub(crate) fn is_local(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// How long to wait before a local file that has just been written is indexed.
+    pub(crate) fn settling_time(&self) -> Option<Duration> {
+        self.file.as_ref().and_then(|_| local::settling_time(&self.shard.version, SystemTime::now()))
+    }
+
+    /// Whether the bytes that are read are hashed.
+    pub(crate) fn is_hashed(&self) -> bool {
+        self.digest.is_some()
+    }
+
+    /// Whether the bytes are hashed, and all reads so far were sequential.
+    pub(crate) fn is_hashed_sequentially(&self) -> bool {
+        self.digest.as_ref().is_some_and(DigestRecorder::is_sequential)
+    }
+
+    /// Returns the digest of the bytes that were read. Reads the rest of a shard that was read almost completely. Requests the
+    /// checksum of the store for other shards.
+    pub(crate) async fn finish_digest(&self) -> Result<Option<ShardDigest>, SourceError> {
+        let Some(recorder) = &self.digest else { return Ok(None) };
+        if let Some(rest) = recorder.rest(self.shard.size_bytes) {
+            self.read(rest).await?;
+        }
+        let digest = recorder.finish(self.shard.size_bytes);
+        if digest.is_whole() || !self.may_have_checksum() {
+            return Ok(Some(digest));
+        }
+        Ok(Some(digest.with_checksum(self.store_checksum().await?)))
     }
 
     /// Reads the shard from a local file.
@@ -69,9 +139,65 @@ impl Object {
         Self { file, ..self }
     }
 
+    /// Shares decoders with other reads of the worker.
+    pub(crate) fn with_decoders(self, decoders: Arc<Decoders>) -> Self {
+        Self { decoders, ..self }
+    }
+
+    pub(crate) fn decoders(&self) -> &Arc<Decoders> {
+        &self.decoders
+    }
+
+    /// The job that reads the shard; 0 without a job.
+    pub(crate) fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// A file in a range of the shard, whose offsets begin at the start of the range.
+    pub(crate) fn part(&self, range: Range<u64>) -> Self {
+        Self {
+            part: Some(range),
+            file: self.file.clone(),
+            listed: self.listed.clone(),
+            decoders: Arc::clone(&self.decoders),
+            retry_budget: self.retry_budget,
+            job: self.job,
+            merged_reads: self.merged_reads.clone(),
+            ..Self::new(Arc::clone(&self.store), self.key.clone(), self.shard.clone())
+        }
+    }
+
+    /// Adds the traffic of a part, or of another object that a read of this shard needed.
+    pub(crate) fn add_traffic_of(&self, other: &Self) {
+        let (bytes, requests, wait) = other.traffic();
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+        self.wait_ns.fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
+        self.blocking_bytes.fetch_add(other.blocking_bytes(), Ordering::Relaxed);
+    }
+
+    /// Hides the bytes from `size_bytes` on. Formats then see a shorter shard.
+    pub(crate) fn with_beginning(self, size_bytes: u64) -> Self {
+        if size_bytes >= self.shard.size_bytes {
+            return self;
+        }
+        let shard = ShardRef { size_bytes, ..self.shard.clone() };
+        Self { listed: Some(self.listed.unwrap_or(self.shard)), shard, ..self }
+    }
+
+    /// The shard as it was listed, with its whole size.
+    fn listed(&self) -> &ShardRef {
+        self.listed.as_ref().unwrap_or(&self.shard)
+    }
+
     /// Sets how long a failing read is retried.
     pub(crate) fn with_retry_budget(self, retry_budget: Duration) -> Self {
         Self { retry_budget, ..self }
+    }
+
+    /// Sets the job that reads the shard, and merges its reads with others of the job.
+    pub(crate) fn with_job(self, job: JobId, merged_reads: Option<Arc<MergedReads>>) -> Self {
+        Self { job, merged_reads, ..self }
     }
 
     pub(crate) fn shard(&self) -> &ShardRef {
@@ -79,7 +205,7 @@ impl Object {
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.shard.size_bytes
+        self.part.as_ref().map_or(self.shard.size_bytes, |part| part.end - part.start)
     }
 
     /// Returns the number of bytes, the number of requests, and the total duration of the requests, including failed requests.
@@ -95,16 +221,39 @@ impl Object {
 
     /// Reads a range completely.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        if let Some(shard) = self.small_shard.get().filter(|shard| range.end <= shard.len() as u64) {
+            let bytes = shard.slice(range.start as usize..range.end as usize);
+            self.hash(&range, &bytes);
+            return Ok(bytes);
+        }
+        let bytes = self.read_unhashed(range.clone()).await?;
+        self.hash(&range, &bytes);
+        if self.digest.is_some() && range == (0..self.size_bytes()) && bytes.len() <= SMALL_SHARD_BYTES {
+            // Another read may have stored the same bytes.
+            let _ = self.small_shard.set(bytes.clone());
+        }
+        Ok(bytes)
+    }
+
+    fn hash(&self, range: &Range<u64>, bytes: &[u8]) {
+        if let Some(digest) = self.digest.as_ref().filter(|_| !bytes.is_empty()) {
+            digest.record(range.start, bytes);
+        }
+    }
+
+    async fn read_unhashed(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        if range.end > self.shard.size_bytes {
+        if range.end > self.size_bytes() {
             return Err(SourceError::corrupt(
                 &self.shard,
                 range.end,
                 "the index contains a range beyond the end of the shard: run `feedline index --rebuild`",
             ));
         }
+        let start = self.part.as_ref().map_or(0, |part| part.start);
+        let range = start + range.start..start + range.end;
         if range.end - range.start <= MAX_REQUEST_BYTES {
             return self.read_with_retries(range).await;
         }
@@ -126,8 +275,11 @@ impl Object {
         ranges: &[Range<u64>],
     ) -> Result<(Vec<Bytes>, Vec<BufferSpan>), SourceError> {
         let merged = coalesce(ranges);
-        let reads: Vec<_> = merged.iter().map(|range| self.read(range.clone())).collect();
-        let buffers = futures::stream::iter(reads).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+        let reads: Vec<_> = merged.iter().map(|range| self.read_unhashed(range.clone())).collect();
+        let buffers: Vec<Bytes> =
+            futures::stream::iter(reads).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+        // Concurrent reads are hashed in the order of the ranges.
+        merged.iter().zip(&buffers).for_each(|(range, bytes)| self.hash(range, bytes));
         let mut buffer = 0;
         let mut spans = Vec::with_capacity(ranges.len());
         for range in ranges {
@@ -140,20 +292,64 @@ impl Object {
         Ok((buffers, spans))
     }
 
-    /// Reads a range until an attempt succeeds or the retry budget is exhausted.
+    /// Reads a range with its own request, or with that of another read which waits for the store.
     async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let (start, max_duration) = (Instant::now(), retry::max_duration(self.retry_budget));
+        let Some(merged_reads) = self.merged_reads.as_ref().filter(|_| self.file.is_none()) else {
+            return self.read_alone(range, None).await;
+        };
+        let object = self.object_version();
+        loop {
+            match merged_reads.join(&object, &range, COALESCE_GAP_BYTES, MAX_REQUEST_BYTES) {
+                ReadTurn::Owner(owned) => {
+                    let result = self.read_alone(range.clone(), Some(owned.read())).await;
+                    return owned.finish(&range, result);
+                }
+                ReadTurn::Follower(result) => {
+                    // The owner may have stopped.
+                    if let Ok(result) = result.await {
+                        return result;
+                    }
+                }
+            }
+        }
+    }
+
+    fn object_version(&self) -> ObjectVersion {
+        let ShardRef { url, version, part, .. } = self.shard.clone();
+        let client = Arc::as_ptr(&self.store).cast::<()>().addr();
+        ObjectVersion { job: self.job, client, part, url, version }
+    }
+
+    /// Reads a range, or that of `merged`, until an attempt succeeds or the retry budget is exhausted.
+    async fn read_alone(
+        &self,
+        range: Range<u64>,
+        merged: Option<Arc<MergedRead>>,
+    ) -> Result<Bytes, SourceError> {
+        let tag = RequestTag { job: self.job, clock: Arc::default(), merged };
+        let limit = retry::max_duration(self.retry_budget);
+        let read = within_active(limit, &tag.clock, self.read_attempts(range, &tag)).await;
+        read.unwrap_or_else(|| Err(self.failed(retry::no_response_reason(limit) + STORE_FIX, true)))
+    }
+
+    async fn read_attempts(&self, range: Range<u64>, tag: &RequestTag) -> Result<Bytes, SourceError> {
+        let start = Instant::now();
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            let attempt_start = Instant::now();
-            let result = timeout_at(start + max_duration, self.read_once(range.clone())).await;
-            self.wait_ns.fetch_add(attempt_start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            let error = match result {
-                Ok(Ok(bytes)) => return Ok(bytes),
-                Ok(Err(error)) => error,
-                Err(_) => self.failed(retry::no_response_reason(max_duration) + STORE_FIX, true),
+            let attempt = AttemptTimer {
+                wait_ns: &self.wait_ns,
+                clock: &tag.clock,
+                queued: tag.clock.total(),
+                start: Instant::now(),
             };
-            if !error.is_retryable() || start.elapsed() >= self.retry_budget {
+            let result = self.read_once(range.clone(), tag).await;
+            drop(attempt);
+            let error = match result {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => error,
+            };
+            let spent = start.elapsed().saturating_sub(tag.clock.total());
+            if !error.is_retryable() || tag.clock.has_given_up() || spent >= self.retry_budget {
                 return Err(error);
             }
             tracing::debug!(url = %self.shard.url, %error, "retrying a failed read");
@@ -161,13 +357,14 @@ impl Object {
         }
     }
 
-    async fn read_once(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        let wanted = range.end - range.start;
+    async fn read_once(&self, range: Range<u64>, tag: &RequestTag) -> Result<Bytes, SourceError> {
+        self.count_request();
         let bytes = match &self.file {
-            Some(file) => self.read_file(file, range).await?,
-            None => self.get(range).await?,
+            Some(file) => self.read_file(file, range.clone()).await?,
+            None => self.get(range.clone(), tag).await?,
         };
+        let range = tag.merged.as_ref().map_or(range, |merged| merged.send());
+        let wanted = range.end - range.start;
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if bytes.len() as u64 != wanted {
             let reason = format!("the store returned {} bytes instead of {wanted}", bytes.len());
@@ -177,29 +374,38 @@ impl Object {
     }
 
     async fn read_file(&self, file: &LocalFile, range: Range<u64>) -> Result<Bytes, SourceError> {
-        if let Some(bytes) = local::read_cached(file, &self.shard, &range) {
+        if let Some(bytes) = local::read_cached(file, self.listed(), &range) {
             // Let other tasks run between consecutive cached reads.
             tokio::task::yield_now().await;
             return Ok(bytes);
         }
-        let (file, shard) = (file.clone(), self.shard.clone());
+        let (file, shard) = (file.clone(), self.listed().clone());
         let read = tokio::task::spawn_blocking(move || local::read(&file, &shard, range));
         let bytes = read.await.map_err(|error| self.failed(error.to_string(), false))??;
         self.blocking_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
 
+    fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn failed(&self, reason: String, retryable: bool) -> SourceError {
         SourceError::Store { url: self.shard.url.clone(), reason, retryable }
     }
 
-    async fn get(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+    async fn get(&self, range: Range<u64>, tag: &RequestTag) -> Result<Bytes, SourceError> {
         let store_error = |error| match SourceError::from_store(&self.shard.url, error) {
             // The object was removed after the listing.
             SourceError::NotFound { url } => SourceError::ShardChanged { url },
             other => other,
         };
+        // A governor determines the range again when it sends the request.
+        let range = tag.merged.as_ref().map_or(range, |merged| merged.range());
+        let mut extensions = Extensions::new();
+        extensions.insert(tag.clone());
         let options = GetOptions {
+            extensions,
             range: Some(GetRange::Bounded(range)),
             if_match: if_match_tag(&self.shard.version),
             ..GetOptions::default()
@@ -208,16 +414,32 @@ impl Object {
         if !is_version(&result.meta, &self.shard.version) {
             return Err(SourceError::ShardChanged { url: self.shard.url.clone() });
         }
-        let (size, indexed) = (result.meta.size, self.shard.size_bytes);
+        let (size, indexed) = (result.meta.size, self.listed().size_bytes);
         if size != indexed {
             // The store is inconsistent, or the object changed in the same second as the listing.
             let reason = format!(
-                "the object is {size} bytes long, but the index recorded {indexed} bytes for the same version: if the object changed, run \
-                 `feedline index --rebuild`"
+                "the object is {size} bytes long, but the index recorded {indexed} bytes for the same version: if the object changed, \
+                 start the job again"
             );
             return Err(self.failed(reason, true));
         }
         result.bytes().await.map_err(store_error)
+    }
+}
+
+/// Adds the time of an attempt without its time in queues, also if the attempt is cancelled.
+struct AttemptTimer<'a> {
+    wait_ns: &'a AtomicU64,
+    clock: &'a QueueClock,
+    queued: Duration,
+    start: Instant,
+}
+
+impl Drop for AttemptTimer<'_> {
+    fn drop(&mut self) {
+        let queued = self.clock.total().saturating_sub(self.queued);
+        let wait = self.start.elapsed().saturating_sub(queued);
+        self.wait_ns.fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -238,36 +460,7 @@ pub(crate) fn shard_of(location: &Location, meta: &ObjectMeta) -> ShardRef {
         // The store quotes the version of `local::file_version`, which indexes contain without quotes.
         version = version.trim_matches('"').to_owned();
     }
-    ShardRef { url: location.url_of(&meta.location), size_bytes: meta.size, version, part: 0 }
-}
-
-/// The version of an object: its entity tag, or its modification time if it has no entity tag.
-pub(crate) fn version_of(meta: &ObjectMeta) -> String {
-    match &meta.e_tag {
-        Some(tag) if !tag.is_empty() => tag.clone(),
-        _ => meta.last_modified.to_rfc3339(),
-    }
-}
-
-/// Whether a response has this version. Modification times are compared in seconds, because listings may have a finer resolution.
-fn is_version(meta: &ObjectMeta, version: &str) -> bool {
-    if is_time(version) {
-        return meta.last_modified.to_rfc3339().get(..TIME_CHARS_TO_SECOND)
-            == version.get(..TIME_CHARS_TO_SECOND);
-    }
-    meta.e_tag.as_deref() == Some(version)
-}
-
-/// Length of an RFC 3339 time up to the seconds.
-const TIME_CHARS_TO_SECOND: usize = "2000-01-01T00:00:00".len();
-
-fn is_time(version: &str) -> bool {
-    version.as_bytes().get(10) == Some(&b'T') && version.ends_with("+00:00")
-}
-
-/// The value of the `If-Match` header. `None` if the version is a modification time or a weak tag, which never matches.
-fn if_match_tag(version: &str) -> Option<String> {
-    (!is_time(version) && !version.starts_with("W/")).then(|| version.to_owned())
+    ShardRef { url: location.url_of(&meta.location), size_bytes: meta.size, version, ..ShardRef::default() }
 }
 
 fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {

@@ -1,6 +1,6 @@
-//! The retry budget of requests to object stores. The store's client retries failed requests, and the reader retries incomplete
-//! responses. Both have the same budget, so that every request to an unresponsive store, such as a read, a HEAD request or one
-//! page of a listing, fails after at most [`max_duration`].
+//! The retry budget of requests to object stores. `requests.rs` retries failed requests, since the clients of stores do not, and
+//! the reader retries incomplete responses. Both have the same budget, so that every request to an unresponsive store, such as a
+//! read, a HEAD request or one page of a listing, fails after at most [`max_duration`], without the time in queues.
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ pub const DEFAULT_RETRY_BUDGET: Duration = Duration::from_secs(60);
 /// Pause before the first retry. The pause doubles with each retry, up to [`MAX_BACKOFF`].
 pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Longest time for which requests wait because a store asks for it.
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Timeout for one request.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of retries. It is never reached, because the retry budget ends first.
@@ -27,7 +29,12 @@ pub(crate) fn no_response_reason(limit: Duration) -> String {
     format!("the store did not respond for {seconds} s")
 }
 
-/// The retry settings of a store's client.
+/// The settings of a client that does not retry, because the governor of the store decides when a request is sent again.
+pub(crate) fn no_client_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, retry_timeout: Duration::ZERO, ..RetryConfig::default() }
+}
+
+/// The retry settings of the client that fetches credentials.
 pub(crate) fn client_retries(budget: Duration) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig { init_backoff: FIRST_BACKOFF, max_backoff: MAX_BACKOFF, base: 2.0 },

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::content::Content;
 use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::reader::BlockRead;
@@ -48,10 +49,11 @@ pub(crate) async fn fetch(
     split: impl Fn(&[u8]) -> Result<Vec<Range<usize>>, SplitError>,
 ) -> Result<RowSet, SourceError> {
     let block = read.block;
+    let content = Content::of_block(object, read);
     if let Some(rows) = read.rows {
-        return fetch_rows(object, read, rows).await;
+        return fetch_rows(&content, read, rows).await;
     }
-    let bytes = object.read(block.offset..block.offset + block.bytes).await?;
+    let bytes = content.read(block.offset..block.offset + block.bytes).await?;
     let spans = if block.row_bytes.is_empty() {
         split(&bytes)
             .map_err(|bad| SourceError::corrupt(read.shard, block.offset + bad.at as u64, bad.reason))?
@@ -73,7 +75,11 @@ pub(crate) async fn fetch(
     Ok(RowSet { rows: spans.into_iter().map(row).collect(), buffers: vec![bytes] })
 }
 
-async fn fetch_rows(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Result<RowSet, SourceError> {
+async fn fetch_rows(
+    content: &Content<'_>,
+    read: &BlockRead<'_>,
+    rows: &[u32],
+) -> Result<RowSet, SourceError> {
     let error =
         |reason: &str| SourceError::Request { url: read.shard.url.clone(), reason: reason.to_owned() };
     let all = contiguous_spans(&read.block.row_bytes);
@@ -91,7 +97,7 @@ async fn fetch_rows(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Resu
         .map(|&row| &all[row as usize])
         .map(|span| offset + span.start as u64..offset + span.end as u64)
         .collect();
-    let (buffers, spans) = object.read_ranges(&ranges).await?;
+    let (buffers, spans) = content.read_ranges(&ranges).await?;
     let rows = spans
         .into_iter()
         .zip(&ranges)

@@ -22,6 +22,17 @@ impl Selection {
         Self { features }
     }
 
+    /// The requested columns with their names in the data; empty if all columns are read.
+    pub(crate) fn features(&self) -> &BTreeMap<String, String> {
+        &self.features
+    }
+
+    /// Returns the selection without the columns that have one of these names in the data.
+    pub(crate) fn without(&self, is_removed: impl Fn(&str) -> bool) -> Self {
+        let kept = self.features.iter().filter(|(_, name)| !is_removed(name));
+        Self { features: kept.map(|(column, name)| (column.clone(), name.clone())).collect() }
+    }
+
     /// The name that a pipeline column has in the data.
     pub(crate) fn data_name<'a>(&'a self, column: &'a str) -> &'a str {
         self.features.get(column).map_or(column, String::as_str)

@@ -3,25 +3,37 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use feedline_data::ids::JobId;
 use feedline_data::manifest::ShardRef;
 use feedline_data::read_policy::ReadPolicy;
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::{UrlPolicy, expand_braces};
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};
+use object_store::{Extensions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, coalesce_ranges};
 
 use crate::access::ObjectAccess;
-use crate::bounded_store::within;
+use crate::cache::ShardCacheMemory;
 use crate::clients;
+use crate::content::Decoders;
 use crate::error::SourceError;
+use crate::governors::{WorkerGovernors, store_identity};
+#[cfg(feature = "kafka")]
+use crate::guard::RequestGuard;
+use crate::hub;
+use crate::kafka::clients::KafkaClients;
 use crate::links::{AllowedFolders, LinkPolicy};
 use crate::local::LocalFile;
 use crate::location::Location;
+use crate::merged_reads::MergedReads;
 use crate::object::{Object, head};
+use crate::read_memory::ReadMemory;
+use crate::requests::{RequestTag, within_active};
 use crate::retry;
+use crate::throttling::StoreKind;
 
 /// Maximum gap between two ranges of an object that are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -34,6 +46,12 @@ const MAX_FILES_BYTES: u64 = 512 << 20;
 pub struct Stores {
     access: ObjectAccess,
     clients: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
+    governors: WorkerGovernors,
+    merged_reads: Arc<MergedReads>,
+    decoders: Arc<Decoders>,
+    cache_memory: ShardCacheMemory,
+    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "the feature is off"))]
+    kafka: KafkaClients,
 }
 
 /// Scheme and authority, the name of the credentials, and the tenant's prefixes that a web server may redirect to.
@@ -54,7 +72,16 @@ impl Stores {
 
     /// Creates stores with the credentials and the read policy of `access`.
     pub fn with_access(access: ObjectAccess) -> Arc<Self> {
-        Arc::new(Self { access, clients: Mutex::default() })
+        Self::with_memory(access, ReadMemory::default())
+    }
+
+    /// Creates stores of a worker, whose clients use `memory`.
+    pub fn with_memory(access: ObjectAccess, memory: ReadMemory) -> Arc<Self> {
+        let governors = WorkerGovernors::default();
+        let cache_memory = ShardCacheMemory::new(&memory);
+        let kafka = KafkaClients::new(memory);
+        let (clients, merged_reads, decoders) = (Mutex::default(), Arc::default(), Arc::default());
+        Arc::new(Self { access, clients, governors, merged_reads, decoders, cache_memory, kafka })
     }
 
     /// Reads a small object that a pipeline requires, such as a `tokenizer.json`. `url` may be a local path.
@@ -176,7 +203,7 @@ impl Stores {
             store.get_ranges(&key, ranges).await
         } else {
             let limit = retry::max_duration(self.access.retry_budget());
-            let read_one = |range| within(limit, get_whole(store.as_ref(), &key, range));
+            let read_one = |range| get_whole(store.as_ref(), &key, range, limit);
             coalesce_ranges(ranges, read_one, COALESCE_GAP_BYTES).await
         };
         read.map_err(|error| SourceError::from_store(url, error))
@@ -212,7 +239,23 @@ impl Stores {
         let Some(options) = self.access.options(credentials) else {
             return Err(format!("unknown credentials `{}`", credentials.unwrap_or_default()));
         };
-        clients::build(root, options, self.access.reads(), tenant, self.access.retry_budget())
+        let kind = StoreKind::of_scheme(root.split("://").next().unwrap_or_default());
+        let governor = kind.map(|kind| {
+            let key = store_identity(root, credentials, options);
+            self.governors.open(key, root, kind)
+        });
+        let (reads, retry_budget) = (self.access.reads(), self.access.retry_budget());
+        clients::build(root, (credentials, options), reads, tenant, retry_budget, governor)
+    }
+
+    /// The decoders of compressed shards.
+    pub fn decoders(&self) -> &Arc<Decoders> {
+        &self.decoders
+    }
+
+    /// The governors of all stores that the worker has opened.
+    pub fn governors(&self) -> &WorkerGovernors {
+        &self.governors
     }
 
     #[cfg(test)]
@@ -231,6 +274,8 @@ pub(crate) struct ScopedStores {
     /// The read permissions of the job's tenant.
     tenant: TenantReads,
     links: Arc<LinkPolicy>,
+    /// The job that reads; 0 without a job.
+    job: JobId,
 }
 
 impl ScopedStores {
@@ -242,7 +287,27 @@ impl ScopedStores {
             folders(&tenant.urls, "the tenant's `urls` in the tenants file of the coordinator"),
         ];
         let links = Arc::new(LinkPolicy::new(stores.access.own_files().clone(), allowed));
-        Self { stores, credentials, policy, tenant: tenant.clone(), links }
+        Self { stores, credentials, policy, tenant: tenant.clone(), links, job: JobId(0) }
+    }
+
+    /// Sets the job for which the stores are read.
+    pub(crate) fn set_job(&mut self, job: JobId) {
+        self.job = job;
+    }
+
+    /// The job that reads; 0 without a job.
+    pub(crate) fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// The decoders of compressed shards.
+    pub(crate) fn decoders(&self) -> &Decoders {
+        &self.stores.decoders
+    }
+
+    /// The memory of the caches of readers.
+    pub(crate) fn cache_memory(&self) -> &ShardCacheMemory {
+        &self.stores.cache_memory
     }
 
     /// Checks a URL of the pipeline, which may contain globs and braces.
@@ -307,12 +372,77 @@ impl ScopedStores {
 
     /// Creates an object with the worker's retry budget.
     pub(crate) fn object(&self, store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Object {
-        Object::new(store, key, shard).with_retry_budget(self.stores.access.retry_budget())
+        let scheme = shard.url.split("://").next().unwrap_or_default();
+        let merged_reads = StoreKind::of_scheme(scheme).map(|_| Arc::clone(&self.stores.merged_reads));
+        let object = Object::new(store, key, shard).with_retry_budget(self.stores.access.retry_budget());
+        object.with_job(self.job, merged_reads).with_decoders(Arc::clone(&self.stores.decoders))
+    }
+
+    /// Replaces the revision of a repository on the Hugging Face Hub by its current commit, so that all reads of a job see the
+    /// same files. Returns other locations unchanged. A repository without a path becomes a directory.
+    pub(crate) async fn pin(&self, location: Location, given: &str) -> Result<Location, SourceError> {
+        if !location.is_hub() {
+            return Ok(location);
+        }
+        self.check_object(&location)?;
+        let store = self.open(&location)?;
+        let rest = hub::pin(store.as_ref(), &location.rest).await;
+        let rest = rest.map_err(|error| SourceError::from_store(given, error))?;
+        Ok(Location { rest, ..location })
+    }
+
+    /// Reads a small object that describes a dataset, such as an index or a README.
+    ///
+    /// # Errors
+    /// Returns an error if the object is larger than `max_bytes`, a policy rejects it, or the store fails.
+    pub(crate) async fn read_file(&self, url: &str, max_bytes: u64) -> Result<Bytes, SourceError> {
+        let location = self.pin(Location::parse(url)?, url).await?;
+        self.check_object(&location)?;
+        let store = self.open(&location)?;
+        let shard = head(store.as_ref(), &location, url).await?;
+        let file = self.check_shard(&location, &shard)?;
+        if shard.size_bytes > max_bytes {
+            let reason = format!(
+                "the file is {} bytes long; the limit is {max_bytes} bytes: check that it belongs to the dataset",
+                shard.size_bytes
+            );
+            return Err(SourceError::unsupported(&shard, reason));
+        }
+        let object = self.object(store, location.key()?, shard).with_file(file);
+        object.read(0..object.size_bytes()).await
     }
 
     /// Opens the store of a location.
     pub(crate) fn open(&self, location: &Location) -> Result<Arc<dyn ObjectStore>, SourceError> {
         self.stores.open(location, self.credentials.as_deref(), &self.tenant)
+    }
+
+    #[cfg(feature = "kafka")]
+    /// Checks a listed shard that is not an object, such as a partition.
+    pub(crate) fn check_url(&self, url: &str) -> Result<(), SourceError> {
+        self.policy.check_object(url).and_then(|()| self.tenant.check_object(url)).map_err(rejected)?;
+        match &self.credentials {
+            Some(name) => self.policy.check_object_credentials(name, url).map_err(rejected),
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(feature = "kafka")]
+    /// The clients of Kafka clusters, and the access of the worker.
+    pub(crate) fn kafka(&self) -> (&KafkaClients, &ObjectAccess) {
+        (&self.stores.kafka, &self.stores.access)
+    }
+
+    /// The guard of requests to other web servers of the pipeline.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn web_guard(&self) -> RequestGuard {
+        RequestGuard::for_web(&self.policy, &self.tenant)
+    }
+
+    #[cfg(feature = "kafka")]
+    /// The name of the credentials of the pipeline.
+    pub(crate) fn credentials(&self) -> Option<&str> {
+        self.credentials.as_deref()
     }
 
     /// Expands the braces of a URL.
@@ -332,14 +462,25 @@ async fn get_whole(
     store: &dyn ObjectStore,
     key: &Path,
     range: Range<u64>,
+    limit: Duration,
 ) -> Result<Bytes, object_store::Error> {
     let wanted = range.end - range.start;
-    let bytes = store.get_range(key, range).await?;
+    let tag = RequestTag::default();
+    let clock = Arc::clone(&tag.clock);
+    let mut extensions = Extensions::new();
+    extensions.insert(tag);
+    let options = GetOptions { range: Some(GetRange::Bounded(range)), extensions, ..GetOptions::default() };
+    let read = async { store.get_opts(key, options).await?.bytes().await };
+    let bytes = within_active(limit, &clock, read).await.unwrap_or_else(|| Err(no_response(limit)))?;
     if bytes.len() as u64 == wanted {
         return Ok(bytes);
     }
     let source = format!("the store returned {} bytes instead of {wanted}", bytes.len()).into();
     Err(object_store::Error::Generic { store: "ranges", source })
+}
+
+fn no_response(limit: Duration) -> object_store::Error {
+    object_store::Error::Generic { store: "ranges", source: retry::no_response_reason(limit).into() }
 }
 
 #[cfg(test)]

@@ -1,15 +1,25 @@
 //! Helpers for tests: small writers, and datasets over a temporary directory.
 
+mod json;
+
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
-use feedline_data::manifest::{Shard, ShardIndex, ShardRef};
+use arrow::datatypes::{Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
+use feedline_data::manifest::{IndexedShard, Shard, ShardIndex, ShardRef};
 use feedline_data::pipeline::{Format, Source};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
-use crate::{BlockRead, BlockRows, Dataset, RowFailure, SourceError, Stores};
+use crate::{BlockRead, BlockRows, Dataset, ObjectAccess, RowFailure, SourceError, Stores};
+
+pub(crate) use json::{JsonRows, hex, png_pixels, read_json, unhex};
+
+/// Age of the files of fixtures.
+const SETTLED_AGE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A directory with one file in it, and the dataset that reads it.
 pub(crate) struct Fixture {
@@ -21,19 +31,87 @@ pub(crate) fn dataset(urls: &[&str], format: Format, features: &[(&str, &str)]) 
     let features: BTreeMap<String, String> =
         features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
     let url = urls.iter().map(|url| (*url).to_owned()).collect();
-    let source = Source { url, format, features, credentials: None, mix: None };
+    let source = Source { url, features, ..Source::new(format, "") };
     Dataset::new(source, Stores::new(Vec::new())).expect("the url is sound")
 }
 
 pub(crate) fn fixture(bytes: &[u8], format: Format, features: &[(&str, &str)]) -> Fixture {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    std::fs::write(directory.path().join("shard"), bytes).expect("the test's data is sound");
+    let shard = directory.path().join("shard");
+    write_settled(&shard, bytes);
     let dataset = dataset(&[path(directory.path(), "shard").as_str()], format, features);
     Fixture { directory, dataset }
 }
 
+/// Writes a file with an older modification time, because a file that has just been written would have to settle before it is indexed.
+pub(crate) fn write_settled(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("the test's data is sound");
+    let written = std::fs::File::options().write(true).open(path).expect("the file exists");
+    written.set_modified(std::time::SystemTime::now() - SETTLED_AGE).expect("the test owns the file");
+}
+
 pub(crate) fn path(directory: &Path, name: &str) -> String {
     directory.join(name).to_str().expect("the test's data is sound").to_owned()
+}
+
+/// A file or directory that a script in `formats/testdata` wrote with a reference library.
+pub(crate) fn testdata(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/formats/testdata").join(path)
+}
+
+/// The JSON that a script wrote beside its files.
+pub(crate) fn expected_json(path: &str) -> serde_json::Value {
+    let text = std::fs::read_to_string(testdata(path)).expect("the file is committed");
+    serde_json::from_str(&text).expect("the file is JSON")
+}
+
+/// Copies a directory of `testdata` to a temporary directory.
+pub(crate) fn copied(path: &str) -> TempDir {
+    let copy = tempfile::tempdir().expect("a temporary directory can be made");
+    for file in std::fs::read_dir(testdata(path)).expect("the directory is committed") {
+        let file = file.expect("the directory can be listed");
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("the file can be copied");
+    }
+    copy
+}
+
+/// Stores whose `s3://` URLs refer to a server.
+pub(crate) fn stores_at(server: &str, retry_budget: std::time::Duration) -> Arc<Stores> {
+    let options = [
+        ("aws_endpoint", server),
+        ("aws_allow_http", "true"),
+        ("aws_access_key_id", "KEY"),
+        ("aws_secret_access_key", "SECRET"),
+        ("aws_region", "us-east-1"),
+    ];
+    let options = options.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    Stores::with_access(ObjectAccess::new(options).with_retry_budget(retry_budget))
+}
+
+/// Starts a store that answers each request with the status, which may contain headers, and the body that `answer` returns for it.
+/// Returns its URL.
+pub(crate) async fn listing_server(
+    answer: impl Fn(&str) -> (&'static str, String) + Send + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n")
+                && connection.read_buf(&mut request).await.expect("a request") > 0
+            {}
+            let (status, body) = answer(std::str::from_utf8(&request).expect("the request is text"));
+            let has_length = status.contains("content-length") || status.contains("transfer-encoding");
+            let length = match has_length {
+                true => String::new(),
+                false => format!("content-length: {}\r\n", body.len()),
+            };
+            let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n{length}\r\n");
+            connection.write_all((head + &body).as_bytes()).await.expect("the client reads");
+        }
+    });
+    url
 }
 
 impl Fixture {
@@ -43,8 +121,8 @@ impl Fixture {
 
     pub(crate) async fn index(&self) -> Result<Shard, SourceError> {
         let object = self.shard().await;
-        let index = self.dataset.index_shard(&object).await?;
-        Ok(Shard { object, index })
+        let IndexedShard { index, digest } = self.dataset.index_shard(&object).await?;
+        Ok(Shard { object, index, digest })
     }
 
     /// Indexes the shard and reads every block.
@@ -66,7 +144,13 @@ impl Fixture {
         rows: Option<&[u32]>,
     ) -> Result<BlockRows, SourceError> {
         let schema = shard.index.schema.as_ref().expect("the test's data is sound");
-        let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[at], schema, rows };
+        let read = BlockRead {
+            shard: &shard.object,
+            block: &shard.index.blocks[at],
+            compression: shard.index.compression.as_ref(),
+            schema,
+            rows,
+        };
         self.dataset.read_block(&read).await
     }
 }
@@ -108,6 +192,8 @@ fn value(column: &dyn Array, row: usize) -> String {
         T::Utf8View => column.as_string_view().value(row).to_owned(),
         T::BinaryView => String::from_utf8_lossy(column.as_binary_view().value(row)).into_owned(),
         T::Boolean => column.as_boolean().value(row).to_string(),
+        T::Int16 => column.as_primitive::<Int16Type>().value(row).to_string(),
+        T::Int32 => column.as_primitive::<Int32Type>().value(row).to_string(),
         T::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
         T::Float32 => column.as_primitive::<Float32Type>().value(row).to_string(),
         T::Float64 => column.as_primitive::<Float64Type>().value(row).to_string(),

@@ -25,6 +25,16 @@ impl<'a> ReadWindow<'a> {
         Self { object, start: 0, bytes: Bytes::new(), last_offset: 0 }
     }
 
+    pub(crate) fn object(&self) -> &'a Object {
+        self.object
+    }
+
+    /// The bytes from `offset` that are in memory.
+    pub(crate) fn bytes(&self, offset: u64) -> &[u8] {
+        let start = offset.saturating_sub(self.start).min(self.bytes.len() as u64) as usize;
+        &self.bytes[start..]
+    }
+
     /// Returns the bytes from `offset`. Returns at least `min_bytes`, except at the end of the shard.
     pub(crate) async fn read_from(&mut self, offset: u64, min_bytes: u64) -> Result<&[u8], SourceError> {
         let size = self.object.size_bytes();
@@ -35,9 +45,12 @@ impl<'a> ReadWindow<'a> {
         self.last_offset = offset;
         if offset < self.start || wanted_end > end {
             let ahead = if is_sparse { SPARSE_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
+            // A short gap is read too, so that the shard has a digest of all its bytes.
+            let fills_gap = !is_sparse && offset > end && self.object.is_hashed_sequentially();
+            let start = if fills_gap { end } else { offset };
             self.bytes = Bytes::new();
-            self.bytes = self.object.read(offset..wanted_end.max(size.min(offset + ahead))).await?;
-            self.start = offset;
+            self.bytes = self.object.read(start..wanted_end.max(size.min(offset + ahead))).await?;
+            self.start = start;
         }
         Ok(&self.bytes[(offset - self.start) as usize..])
     }

@@ -21,7 +21,8 @@ use bytes::Bytes;
 use feedline_data::memory::CACHE_WRITE_QUEUE_BYTES;
 use tokio::sync::oneshot;
 
-use self::folders::{claim_part, delete_unused_parts, prefix_sizes, record_use};
+pub(crate) use self::folders::claim_part;
+use self::folders::{delete_unused_parts, prefix_sizes, record_use};
 use self::index::lock;
 use self::shared::Shared;
 use self::write::{SegmentWriter, WriterCommand};

@@ -342,7 +342,9 @@ fn prefix_of(name: &str) -> Option<Prefix> {
 /// Returns the reason for an error without the object URL, which the log entry already contains.
 fn reason_without_url(error: SourceError) -> String {
     match error {
-        SourceError::Url { reason, .. } | SourceError::Store { reason, .. } => reason,
+        SourceError::Url { reason, .. }
+        | SourceError::Store { reason, .. }
+        | SourceError::Denied { reason, .. } => reason,
         SourceError::NotFound { .. } => "the object does not exist".to_owned(),
         other => other.to_string(),
     }

@@ -43,10 +43,22 @@ impl Engine {
         is_full() && (!self.resources.caches.free_inactive() || is_full())
     }
 
+    /// Requests the memory of graphs that no job uses. They are evicted later, by a task that does not hold the lock.
+    pub(super) fn release_unused_graphs(&self) {
+        if let Some(graphs) = self.graphs.get() {
+            graphs.release_unused();
+        }
+    }
+
     /// Returns the settings for building the operators of jobs.
     pub(crate) fn operator_settings(&self, settings: &WorkerSettings) -> EngineSettings {
         let function_bytes = Arc::clone(self.resources.budget.counter(MemoryAccount::Functions));
-        EngineSettings { threads: settings.cores, functions: settings.functions.clone(), function_bytes }
+        EngineSettings {
+            threads: settings.cores,
+            functions: settings.functions.clone(),
+            function_bytes,
+            graphs: self.graphs.get().cloned(),
+        }
     }
 
     /// Returns the tracing configuration of this worker.
@@ -79,6 +91,7 @@ impl Engine {
             operators: job.stats(),
             store: job.counters.store.snapshot(),
             memory_wait_ns: job.counters.memory_wait_ns.load(Ordering::Relaxed),
+            graph: job.compiled.graph.as_ref().map(|graph| graph.stats()),
             encodings: job.counters.trials.as_ref().map(|trials| trials.stats()).unwrap_or_default(),
             peak_rss_bytes,
             elapsed_ns,

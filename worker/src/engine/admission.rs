@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Engine;
 use super::allocation::GroupLoad;
+use super::graph_job::too_large_batch;
 use super::job::JobContext;
 use super::leases::{JobLeases, StreamShare};
 use super::memory_budget::MemoryReservation;
@@ -44,6 +45,8 @@ struct Candidate {
     job: JobId,
     split: SplitRef,
     offsets: Range<u32>,
+    /// Number of rows, without padding.
+    rows: u32,
     /// Memory that the group needs while it runs.
     bytes: u64,
     exceeds_budget: bool,
@@ -140,18 +143,22 @@ impl Engine {
         self.start_group(state, candidate, in_use)
     }
 
-    /// Returns the bytes of the budget in use, not counting idle buffers. Evicts cached rows that no job uses if the
-    /// next group would not fit otherwise.
-    fn bytes_in_use(&self, state: &EngineState) -> u64 {
+    /// Returns the bytes of the budget in use, not counting idle buffers. If the next group does not fit, evicts cached rows that
+    /// no job uses, and then requests the memory of graphs that no job uses.
+    fn bytes_in_use(&self, state: &mut EngineState) -> u64 {
         let in_use = || self.used_bytes_without_idle();
         let working = state.leases.jobs().filter_map(|(id, _)| state.jobs.get(&id));
         let next = working.map(|job| job.group_bytes(job.group_rows(self.memory_bytes()))).max().unwrap_or(0);
         let used = in_use();
-        if used + next > self.memory_bytes() && self.resources.caches.free_inactive() {
-            in_use()
-        } else {
-            used
+        if used + next <= self.memory_bytes() {
+            return used;
         }
+        let used = if self.resources.caches.free_inactive() { in_use() } else { used };
+        if used + next > self.memory_bytes() {
+            state.remove_idle_graph_jobs(true);
+            self.release_unused_graphs();
+        }
+        used
     }
 
     /// Returns the most urgent group of a job. First fails the splits whose next group is too large for this worker.
@@ -220,13 +227,20 @@ impl Engine {
         group_rows: u32,
     ) -> Option<Admission> {
         let offsets = leases.get(split)?.lock().next_group(job.layout().split_len(split), group_rows)?;
-        let rows = offsets.end - offsets.start;
+        let (offsets, rows) = job.with_padding(split, offsets);
         let bytes = job.group_bytes(rows);
         if bytes > self.memory_bytes() {
             let message = self.too_large_message(job, rows, bytes);
             return Some(Admission::TooLarge { split, offset: offsets.start, message });
         }
-        Some(Admission::Candidate(Candidate { job: job.id(), split, offsets, bytes, exceeds_budget: false }))
+        Some(Admission::Candidate(Candidate {
+            job: job.id(),
+            split,
+            offsets,
+            rows,
+            bytes,
+            exceeds_budget: false,
+        }))
     }
 
     fn exceeding_candidate(
@@ -250,9 +264,9 @@ impl Engine {
         candidate: Candidate,
         in_use: u64,
     ) -> Option<AdmittedGroup> {
-        let Candidate { job: id, split, offsets, bytes, exceeds_budget } = candidate;
+        let Candidate { job: id, split, offsets, rows, bytes, exceeds_budget } = candidate;
         let job = Arc::clone(state.jobs.get(&id)?);
-        let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
+        let slab_bytes = job.slab_bytes(rows as usize);
         let slabs = &self.resources.slabs;
         let used = in_use + slabs.idle_bytes();
         let others = used.saturating_sub(slabs.allocated_bytes());
@@ -287,6 +301,9 @@ impl Engine {
             return format!(
                 "a round of {rows} rows needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller window for {operator}, or raise the workers' --memory"
             );
+        }
+        if details.layout.indivisible {
+            return too_large_batch(rows as usize, &format!("{needed_mib} MiB"), self.memory_bytes());
         }
         format!(
             "a group of {rows} rows in batches of {} needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller batch.size, or raise the workers' --memory",

@@ -9,7 +9,7 @@ use feedline_operators::{Column, OutputBuffers};
 use feedline_proto::batch::{ALIGNMENT_BYTES, BatchEncoder};
 use feedline_proto::services::PieceHeader;
 
-use super::batches::{BatchAssembler, GroupRows};
+use super::batches::{Assembly, BatchAssembler, GroupRows};
 use super::chunk::WorkChunk;
 use super::failures::collect_failures;
 use super::job::JobContext;
@@ -87,11 +87,7 @@ impl BatchAssembler for PieceAssembler {
         buffers
     }
 
-    fn assemble(
-        self: Box<Self>,
-        group: &GroupRows,
-        mut chunks: Vec<WorkChunk>,
-    ) -> Result<Vec<StreamPieces>, String> {
+    fn assemble(self: Box<Self>, group: &GroupRows, mut chunks: Vec<WorkChunk>) -> Result<Assembly, String> {
         let (job, rows, compiled) = (&group.job, &group.rows, &group.job.compiled);
         let failed = collect_failures(&chunks, &group.read_failures);
         group.named().check(compiled.on_error(), &failed)?;
@@ -119,14 +115,18 @@ impl BatchAssembler for PieceAssembler {
             end: group.offsets.end,
             rows: count as u32,
             kept_offsets: kept,
-            row_ids: compiled.details.audit.then(|| rows.iter().map(|row| row.row_id).collect()),
+            row_ids: compiled.details.audit.then(|| group.row_ids()),
             skipped: group.named().describe_all(&failed),
+            newest_ms: group.newest_ms,
+            indivisible: false,
+            omitted_rows: None,
             batch,
         };
         let data = SlabPool::finish(buffer, reservation);
         let queued = QueuedRows::begin(&job.counters.batch, None, data.len() as u64);
-        let piece = Arc::new(FinishedPiece { header, data, _queued: queued });
-        Ok(vec![StreamPieces { stream: group.split.stream, pieces: vec![piece] }])
+        let piece = Arc::new(FinishedPiece { header, data, features: None, _queued: queued });
+        let streams = vec![StreamPieces { stream: group.split.stream, pieces: vec![piece] }];
+        Ok(Assembly::Finished(streams))
     }
 }
 

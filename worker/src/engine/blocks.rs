@@ -1,5 +1,5 @@
 //! The cache of blocks with small rows, which neighbouring splits share. Its capacity in bytes is shared by all jobs.
-//! It evicts the least recently used blocks.
+//! It releases a block when all of its rows were used, and otherwise evicts the least recently used blocks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 pub(crate) struct BlockKey {
     pub(crate) job: JobId,
     pub(crate) shard: u32,
-    pub(crate) block: u32,
+    pub(crate) block: u64,
 }
 
 type Cell = Arc<OnceCell<Arc<BlockRows>>>;
@@ -35,6 +35,8 @@ struct Entry {
     used: u64,
     /// 0 until the block is read.
     bytes: u64,
+    /// Number of rows that were not used yet. A pass uses each row once.
+    unused_rows: u32,
 }
 
 /// A request for a block. If the read fails or is cancelled, the last request for the block removes its empty entry.
@@ -80,32 +82,40 @@ impl BlockCache {
         });
     }
 
-    /// Returns a block from the cache, or reads it with `read` if it is not cached. Concurrent requests for a block
-    /// share one read.
+    /// Returns a block of `block_rows` rows from the cache, or reads it with `read` if it is not cached. Concurrent requests
+    /// for a block share one read. Releases the block when all of its rows were used.
     pub(crate) async fn get_or_read(
         &self,
         key: BlockKey,
+        (used_rows, block_rows): (u32, u32),
         read: impl Future<Output = Result<BlockRows, SourceError>>,
     ) -> Result<Arc<BlockRows>, SourceError> {
-        let lookup = BlockLookup { cache: self, key, cell: self.touch(key) };
+        let lookup = BlockLookup { cache: self, key, cell: self.touch(key, block_rows) };
         let rows = lookup.cell.get_or_try_init(|| async { read.await.map(Arc::new) }).await?;
-        self.record_bytes(key, rows.held_bytes as u64);
+        self.record_use(key, used_rows, rows.held_bytes as u64);
         Ok(Arc::clone(rows))
     }
 
-    fn touch(&self, key: BlockKey) -> Cell {
+    fn touch(&self, key: BlockKey, block_rows: u32) -> Cell {
         let mut state = self.lock();
         state.clock += 1;
         let used = state.clock;
-        let new = || Entry { cell: Cell::default(), used, bytes: 0 };
+        let new = || Entry { cell: Cell::default(), used, bytes: 0, unused_rows: block_rows };
         let entry = state.entries.entry(key).or_insert_with(new);
         entry.used = used;
         Arc::clone(&entry.cell)
     }
 
-    fn record_bytes(&self, key: BlockKey, bytes: u64) {
+    fn record_use(&self, key: BlockKey, used_rows: u32, bytes: u64) {
         let mut state = self.lock();
         let Some(entry) = state.entries.get_mut(&key) else { return };
+        entry.unused_rows = entry.unused_rows.saturating_sub(used_rows);
+        if entry.unused_rows == 0 {
+            let released = entry.bytes;
+            state.held_bytes -= released;
+            state.entries.remove(&key);
+            return;
+        }
         if entry.bytes == 0 {
             entry.bytes = bytes.max(1);
             state.held_bytes += bytes.max(1);
@@ -130,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn key(block: u32) -> BlockKey {
+    fn key(block: u64) -> BlockKey {
         BlockKey { job: JobId(1), shard: 0, block }
     }
 
@@ -139,6 +149,9 @@ mod tests {
         BlockRows {
             batch,
             failures: Vec::new(),
+            absent: Vec::new(),
+            lost: Vec::new(),
+            newest_ms: None,
             held_bytes,
             store_bytes: 0,
             store_requests: 0,
@@ -151,8 +164,8 @@ mod tests {
     async fn a_block_is_read_once_and_the_least_recently_used_is_evicted() {
         let cache = BlockCache::new(100);
         let reads = AtomicUsize::new(0);
-        let get = |block: u32| {
-            cache.get_or_read(key(block), async {
+        let get = |block: u64| {
+            cache.get_or_read(key(block), (1, 10), async {
                 reads.fetch_add(1, Ordering::Relaxed);
                 Ok(rows(40))
             })
@@ -170,9 +183,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_block_is_released_when_all_of_its_rows_were_used() {
+        let cache = BlockCache::new(100);
+        let reads = AtomicUsize::new(0);
+        let get = |used_rows: u32| {
+            cache.get_or_read(key(0), (used_rows, 10), async {
+                reads.fetch_add(1, Ordering::Relaxed);
+                Ok(rows(40))
+            })
+        };
+        let mut held = Vec::new();
+        for used_rows in [3, 3, 4, 9, 2] {
+            get(used_rows).await.expect("the read succeeds");
+            held.push(cache.held_bytes());
+        }
+        assert_eq!((held, reads.load(Ordering::Relaxed)), (vec![40, 40, 0, 40, 0], 2));
+    }
+
+    #[tokio::test]
     async fn a_block_that_arrives_after_its_job_has_ended_is_not_cached() {
         let cache = BlockCache::new(100);
-        let read = cache.get_or_read(key(0), async {
+        let read = cache.get_or_read(key(0), (1, 10), async {
             cache.retain_jobs(|_| false);
             Ok(rows(40))
         });
@@ -184,8 +215,8 @@ mod tests {
     async fn a_failed_or_cancelled_read_leaves_no_entry() {
         let cache = BlockCache::new(100);
         let lost = || SourceError::NotFound { url: "file:///d/a".to_owned() };
-        cache.get_or_read(key(0), async { Err(lost()) }).await.expect_err("the read fails");
-        let cancelled = cache.get_or_read(key(1), std::future::pending());
+        cache.get_or_read(key(0), (1, 10), async { Err(lost()) }).await.expect_err("the read fails");
+        let cancelled = cache.get_or_read(key(1), (1, 10), std::future::pending());
         assert!(futures::FutureExt::now_or_never(cancelled).is_none());
         assert!(cache.lock().entries.is_empty());
     }

@@ -11,6 +11,7 @@ use feedline_data::messages::OperatorStats;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use feedline_data::schema::Schema;
+use feedline_data::urls::without_commit;
 use feedline_operators::{BuiltOperator, Chunk, RowCodec};
 use sha2::{Digest, Sha256};
 
@@ -228,6 +229,22 @@ fn cache_encoder(
     Ok(Some(CacheEncoder::new(encoding, decoding)))
 }
 
+/// Describes the rows of a dataset. Rows may contain URLs, so a copy of a dataset has other cached rows. If the index has no
+/// digests, the validators identify the content of the shards.
+fn content_of(manifest: &Manifest) -> String {
+    let content = manifest.content_id().without_checksums();
+    let mut text = format!("{}\n", content.as_str());
+    for shard in &manifest.shards {
+        let object = &shard.object;
+        text.push_str(&format!("{:?}", without_commit(&object.url)));
+        if content.is_unknown() || !object.has_validator() {
+            text.push_str(&format!(" {} {:?}", object.size_bytes, object.version));
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// Hashes everything that cached rows depend on: the data, the credentials used to read it, the operators before the
 /// cache point with their files, and the columns. Tenants share cached rows, so the hash is cryptographic: no user can
 /// construct a pipeline whose hash collides with another user's rows.
@@ -235,14 +252,14 @@ fn prefix(input: &CachePointInput<'_>, encoder: Option<&CacheEncoder>, schema: &
     let pipeline = input.pipeline;
     let mut hash = Sha256::new();
     hash.update(FORMAT_VERSION.to_le_bytes());
-    for shard in &input.manifest.shards {
-        let object = &shard.object;
-        hash.update(format!("{:?} {} {:?}\n", object.url, object.size_bytes, object.version));
-    }
+    hash.update(content_of(input.manifest));
     // Credentials can select an endpoint, so the same URL can refer to different objects under different credentials.
     for source in pipeline.source.datasets() {
         let features = (&source.format, &source.features, &source.credentials, pipeline.on_error, schema);
         hash.update(format!("{features:?}\n"));
+        if let Some(kafka) = &source.kafka {
+            hash.update(format!("{:?}\n", kafka.without_commit_group()));
+        }
     }
     // The encoding of an image depends on the operator that later decodes the image.
     if let Some(encoder) = encoder {
@@ -264,17 +281,29 @@ fn prefix(input: &CachePointInput<'_>, encoder: Option<&CacheEncoder>, schema: &
 
 #[cfg(test)]
 mod tests {
-    use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_data::manifest::{
+        Block, ChecksumAlgorithm, Shard, ShardDigest, ShardIndex, ShardRef, StoreChecksum,
+    };
     use feedline_data::pipeline::Source;
 
     use super::*;
 
-    fn prefix_of(source: Source, url: &str, version: &str) -> Prefix {
+    fn prefix_with(source: Source, url: &str, version: &str, digest: Option<ShardDigest>) -> Prefix {
         let pipeline = Pipeline::builder("p").source(source).batch(1).build().unwrap();
-        let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: version.to_owned(), part: 0 };
+        let object = ShardRef {
+            url: url.to_owned(),
+            size_bytes: 10,
+            version: version.to_owned(),
+            ..ShardRef::default()
+        };
         let blocks = vec![Block { rows: 1, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }];
-        let index = ShardIndex { blocks, schema: Some(Schema::default()), defects: Vec::new() };
-        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard { object, index }] };
+        let index = ShardIndex {
+            blocks,
+            schema: Some(Schema::default()),
+            defects: Vec::new(),
+            ..ShardIndex::default()
+        };
+        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard { object, index, digest }] };
         let schema = Schema::default();
         let input = CachePointInput {
             pipeline: &pipeline,
@@ -285,6 +314,10 @@ mod tests {
             files: &BTreeMap::new(),
         };
         prefix(&input, None, &schema)
+    }
+
+    fn prefix_of(source: Source, url: &str, version: &str) -> Prefix {
+        prefix_with(source, url, version, None)
     }
 
     #[test]
@@ -304,5 +337,21 @@ mod tests {
             prefix_of(source(), "s3://bucket/x 10", "1"),
             prefix_of(source(), "s3://bucket/x", "10 1")
         );
+    }
+
+    /// The shard may be overwritten with the same size and the same number of rows.
+    #[test]
+    fn a_prefix_depends_on_the_content_of_the_shards() {
+        let prefix_of = |version, digest| {
+            prefix_with(Source::text("s3://bucket/x"), "s3://bucket/x", version, Some(digest))
+        };
+        let (one, two) = (ShardDigest::of_bytes(b"one"), ShardDigest::of_bytes(b"two"));
+        assert_ne!(prefix_of("1", one), prefix_of("1", two));
+        assert_eq!(prefix_of("1", one), prefix_of("2", one), "the same bytes were written again");
+        let footer = ShardDigest::Parts([1; 32]);
+        assert_ne!(prefix_of("1", footer), prefix_of("2", footer), "only a part was read");
+        let checksum = StoreChecksum::new(ChecksumAlgorithm::Crc32c, 0, &[1; 4]);
+        let checked = footer.with_checksum(checksum);
+        assert_eq!(prefix_of("1", checked), prefix_of("1", footer), "the store added a checksum");
     }
 }

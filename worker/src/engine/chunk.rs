@@ -13,7 +13,9 @@ use bytes::{Bytes, BytesMut};
 use feedline_data::memory::MemoryAccount;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
+use feedline_data::schema::Schema;
 use feedline_operators::{Chunk, Column, Image, OutputBuffers};
+use feedline_sources::empty_batch;
 
 use super::cache_point::ChunkAtCache;
 use super::encodings::EncodingPermission;
@@ -81,14 +83,23 @@ pub(super) struct ChunkRows {
     pub(super) locations: Vec<(usize, usize)>,
     /// Rows that could not be read: index in the group, and the reason.
     pub(super) failures: Vec<(usize, String)>,
+    /// Number of rows without a record in the source. The chunk does not contain them.
+    pub(super) absent: usize,
     /// Bytes of the rows.
     pub(super) bytes: u64,
+}
+
+impl ChunkRows {
+    /// Creates the rows of a chunk without rows, with the columns of the source.
+    pub(super) fn without_rows(schema: &Schema) -> Self {
+        Self { batches: vec![Arc::new(empty_batch(schema))], ..Self::default() }
+    }
 }
 
 impl ChunkInput {
     /// Whether any row of the chunk was read, so that operators before a cache point must run.
     pub(super) fn has_read_rows(&self) -> bool {
-        !self.encoded.indexes.is_empty()
+        !self.encoded.batches.is_empty()
     }
 
     /// Builds the chunk from the rows that were read. Decoded images count against `budget`.
@@ -99,14 +110,17 @@ impl ChunkInput {
         budget: &MemoryBudget,
         lap: &mut LapTimer,
     ) -> Result<WorkChunk, String> {
-        let ChunkRows { batches, indexes, locations, failures, .. } = &self.encoded;
+        let ChunkRows { batches, indexes, locations, failures, absent, .. } = &self.encoded;
         let batches: Vec<&RecordBatch> = batches.iter().map(AsRef::as_ref).collect();
         let rows = || indexes.iter().map(|&index| &self.rows[index]);
         let mut columns = Vec::new();
-        if !locations.is_empty() {
-            let batch = interleave_record_batch(&batches, locations).map_err(|error| {
-                format!("blocks of the dataset have different columns: {error}; index the dataset again")
-            })?;
+        if let Some(first) = batches.first() {
+            let batch = match locations.is_empty() {
+                true => first.slice(0, 0),
+                false => interleave_record_batch(&batches, locations).map_err(|error| {
+                    format!("blocks of the dataset have different columns: {error}; index the dataset again")
+                })?,
+            };
             let schema = batch.schema();
             let names = schema.fields().iter().map(|field| field.name().clone());
             columns.extend(names.zip(batch.columns().iter().cloned().map(Column::Arrow)));
@@ -120,6 +134,9 @@ impl ChunkInput {
             }
         }
         let mut work = WorkChunk::new(chunk, buffers, self.range.start, budget);
+        if *absent > 0 {
+            work.reclaim_buffers(job);
+        }
         work.settle_failures(job);
         if job.is_traced() {
             work.bytes = chunk_bytes(&work.chunk);

@@ -20,6 +20,8 @@ pub(super) struct EncodedRows {
     rows: Vec<RowState>,
     /// Rows that could not be read.
     pub(super) failures: GroupFailures,
+    /// The newest timestamp of the records, in milliseconds since 1970.
+    pub(super) newest_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,10 @@ enum RowState {
     Arrived {
         batch: u32,
         row: u32,
+    },
+    /// The row has no record in the source, so the chunk does not contain it.
+    Absent {
+        batch: u32,
     },
 }
 
@@ -43,6 +49,7 @@ impl EncodedRows {
             row_bytes: Vec::new(),
             rows: (0..rows).map(state).collect(),
             failures: GroupFailures::new(),
+            newest_ms: None,
         }
     }
 
@@ -55,8 +62,12 @@ impl EncodedRows {
         let batch = self.batches.len() as u32;
         self.row_bytes.push(block.bytes / block.batch.num_rows().max(1) as u64);
         self.batches.push(Arc::new(block.batch));
+        self.newest_ms = self.newest_ms.max(block.newest_ms);
         for (index, row) in block.rows {
             self.rows[index] = RowState::Arrived { batch, row: row as u32 };
+        }
+        for index in block.absent {
+            self.rows[index] = RowState::Absent { batch };
         }
         for failure in block.failures {
             let failed = FailedRow { offset: Some(failure.offset), reason: failure.reason };
@@ -74,12 +85,19 @@ impl EncodedRows {
         let mut chunk = ChunkRows::default();
         let mut numbers: Vec<Option<usize>> = vec![None; self.batches.len()];
         for index in range.clone() {
-            let RowState::Arrived { batch, row } = self.rows[index] else { continue };
-            let batch = batch as usize;
+            let (batch, row) = match self.rows[index] {
+                RowState::Arrived { batch, row } => (batch as usize, Some(row)),
+                RowState::Absent { batch } => (batch as usize, None),
+                RowState::Awaited | RowState::Cached => continue,
+            };
             let number = *numbers[batch].get_or_insert_with(|| {
                 chunk.batches.push(Arc::clone(&self.batches[batch]));
                 chunk.batches.len() - 1
             });
+            let Some(row) = row else {
+                chunk.absent += 1;
+                continue;
+            };
             chunk.indexes.push(index);
             chunk.locations.push((number, row as usize));
             chunk.bytes += self.row_bytes[batch];
@@ -160,7 +178,8 @@ mod tests {
         let numbers = Arc::new(Int32Array::from(vec![0; rows.len()])) as ArrayRef;
         let batch = RecordBatch::try_from_iter([("n", numbers)]).expect("one column");
         let bytes = 10 * rows.len() as u64;
-        EncodedBlock { batch, rows: rows.to_vec(), failures, bytes, cpu: Duration::ZERO }
+        let (absent, newest_ms, cpu) = (Vec::new(), None, Duration::ZERO);
+        EncodedBlock { batch, rows: rows.to_vec(), failures, absent, newest_ms, bytes, cpu }
     }
 
     /// A pace at which a chunk has this number of rows.
@@ -176,7 +195,10 @@ mod tests {
             split_rows: 64,
             group_rows: 8,
             coordinated: false,
+            runs: Default::default(),
             mix_changes: Vec::new(),
+            unbounded: false,
+            indivisible: false,
         };
         let pace = Pace::new(&layout, chunk_rows, 2);
         pace.record_chunk(1000, Duration::from_nanos(1));
@@ -225,6 +247,21 @@ mod tests {
         encoded.add(block(&[(1, 0)], Vec::new()));
         let chunk = schedule.take_ready(&encoded).pop().expect("its row has arrived");
         assert_eq!((chunk.range, chunk.encoded.indexes), (0..2, vec![1]));
+    }
+
+    #[test]
+    fn a_chunk_does_not_contain_rows_without_a_record() {
+        let mut encoded = EncodedRows::new(3, &[]);
+        encoded.add(EncodedBlock { absent: vec![0, 2], ..block(&[(0, 0), (1, 1), (2, 2)], Vec::new()) });
+        assert!(encoded.awaited().is_empty());
+        let rows = encoded.chunk_rows(&(0..3));
+        assert_eq!((rows.indexes, rows.locations, rows.absent), (vec![1], vec![(0, 1)], 2));
+        let rows = encoded.chunk_rows(&(2..3));
+        assert_eq!(
+            (rows.batches.len(), rows.indexes.len(), rows.absent),
+            (1, 0, 1),
+            "the batch has the columns"
+        );
     }
 
     #[test]

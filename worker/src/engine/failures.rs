@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use feedline_data::manifest::Manifest;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
+use feedline_data::urls::is_kafka;
 use feedline_proto::services::SkippedRow;
 
 use super::chunk::WorkChunk;
+use super::job::GroupBlocks;
 
 /// The failure of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(super) fn collect_failures(chunks: &[WorkChunk], read_failures: &GroupFailur
 /// Identifies the rows of a group in messages.
 #[derive(Clone, Copy)]
 pub(super) struct NamedRows<'a> {
-    pub(super) manifest: &'a Manifest,
+    pub(super) blocks: &'a GroupBlocks,
     pub(super) rows: &'a [RowRef],
 }
 
@@ -47,8 +48,9 @@ impl NamedRows<'_> {
         match failed.first_key_value() {
             Some((index, failure)) if on_error == OnError::Fail => {
                 let row = self.describe(*index, failure);
+                let unit = if is_kafka(&row.shard) { "offset" } else { "byte" };
                 Err(format!(
-                    "{}, row {} at byte {}: {}; repair the row, or set `on_error: skip` or `replace`",
+                    "{}, row {} at {unit} {}: {}; repair the row, or set `on_error: skip` or `replace`",
                     row.shard, row.row_id, row.offset, row.reason
                 ))
             }
@@ -63,12 +65,13 @@ impl NamedRows<'_> {
 
     fn describe(&self, index: usize, failure: &FailedRow) -> SkippedRow {
         let row = &self.rows[index];
-        let shard = &self.manifest.shards[row.shard as usize];
-        let block = &shard.index.blocks[row.block as usize];
-        let before: u64 = block.row_bytes.iter().take(row.row as usize).map(|&bytes| u64::from(bytes)).sum();
+        let (shard, block) = self.blocks.block(row);
+        let bytes_before =
+            || block.row_bytes.iter().take(row.row as usize).map(|&bytes| u64::from(bytes)).sum();
+        let before: u64 = if is_kafka(&shard.url) { u64::from(row.row) } else { bytes_before() };
         SkippedRow {
             row_id: row.row_id,
-            shard: shard.object.url.clone(),
+            shard: shard.url.clone(),
             offset: failure.offset.unwrap_or(block.offset + before),
             reason: failure.reason.clone(),
         }
@@ -77,7 +80,9 @@ impl NamedRows<'_> {
 
 #[cfg(test)]
 mod tests {
-    use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use std::sync::Arc;
+
+    use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
     use feedline_data::schema::Schema;
 
     use super::*;
@@ -88,14 +93,19 @@ mod tests {
 
     #[test]
     fn a_failed_row_is_named_by_its_shard_and_byte() {
-        let object =
-            ShardRef { url: "file:///d/a".to_owned(), size_bytes: 100, version: String::new(), part: 0 };
+        let object = ShardRef {
+            url: "file:///d/a".to_owned(),
+            size_bytes: 100,
+            version: String::new(),
+            ..ShardRef::default()
+        };
         let blocks = vec![Block { rows: 3, offset: 40, bytes: 60, group: 0, row_bytes: vec![10, 20, 30] }];
-        let index = ShardIndex { blocks, schema: None, defects: Vec::new() };
-        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard { object, index }] };
+        let index = ShardIndex { blocks, schema: None, defects: Vec::new(), ..ShardIndex::default() };
+        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard::new(object, index)] };
         let row = |row| RowRef { row_id: 7 + u64::from(row), pass: 0, shard: 0, block: 0, row };
         let rows = [row(2), row(1)];
-        let named = NamedRows { manifest: &manifest, rows: &rows };
+        let blocks = GroupBlocks::Manifest(Arc::new(manifest));
+        let named = NamedRows { blocks: &blocks, rows: &rows };
         let failures: GroupFailures = [failed(0, None), failed(1, Some(5))].into();
         let described: Vec<(u64, u64)> =
             named.describe_all(&failures).iter().map(|row| (row.row_id, row.offset)).collect();

@@ -11,9 +11,10 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use super::assemble::PieceAssembler;
-use super::batches::{BatchAssembler, GroupRows};
-use super::chunk::{ChunkInput, WorkChunk};
+use super::batches::{Assembly, BatchAssembler, GroupRows};
+use super::chunk::{ChunkInput, ChunkRows, WorkChunk};
 use super::encoded::{ChunkSchedule, EncodedRows, ReadyChunk};
+use super::graph_batches::GraphAssembler;
 use super::job::JobContext;
 use super::memory_budget::MemoryReservation;
 use super::piece::StreamPieces;
@@ -44,15 +45,16 @@ pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, Stri
     // A round is always computed as a whole, because each step depends on all rows of the round.
     let layout = job.layout();
     let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
-    let start = layout.split_range(split).start;
-    let indexes = start + u64::from(offsets.start)..start + u64::from(offsets.end);
-    let rows = Arc::new(job.rows(split.epoch, indexes));
+    let (rows, blocks) = job.rows(split, offsets.clone())?;
+    let rows = Arc::new(rows);
     let cached = match &job.compiled.cache_point {
         Some(cache_point) => cache_point.look_up(&resources.caches, &rows).await,
         None => Vec::new(),
     };
     let assembler: Box<dyn BatchAssembler> = if job.compiled.coordination.is_some() {
         Box::new(RoundAssembler { buffer_reservation })
+    } else if job.compiled.graph.is_some() {
+        Box::new(GraphAssembler { buffer_reservation, budget: Arc::clone(&resources.budget) })
     } else {
         let assembler = PieceAssembler::new(&job, &resources.slabs, rows.len());
         drop(buffer_reservation);
@@ -61,7 +63,16 @@ pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, Stri
     let slabs = Arc::clone(&resources.slabs);
     let encoded = EncodedRows::new(rows.len(), &cached);
     let mut run = GroupRun {
-        group: GroupRows { job, slabs, split, offsets, rows, read_failures: encoded.failures.clone() },
+        group: GroupRows {
+            job,
+            slabs,
+            split,
+            offsets,
+            rows,
+            read_failures: encoded.failures.clone(),
+            blocks,
+            newest_ms: None,
+        },
         resources,
         context,
         cached: Arc::new(cached),
@@ -88,19 +99,27 @@ impl GroupRun {
         let rows = Arc::clone(&self.group.rows);
         let reading = Arc::clone(&self.resources.reading);
         let context = self.context.clone();
+        let blocks = self.group.blocks.clone();
         let reader = BlockReader {
             job: &job,
+            blocks: &blocks,
             resources: &reading,
             priority: context.priority,
             progress: &context.progress,
         };
-        let requests = block_requests(&job, &rows, &encoded.awaited());
+        let requests = block_requests(&job, &blocks, &rows, &encoded.awaited());
         let (started, mut reads_left, mut read_cpu) = (Instant::now(), requests.len(), Duration::ZERO);
         let reads = read_blocks(reader, requests);
         tokio::pin!(reads);
         let mut schedule = ChunkSchedule::new(rows.len());
         let mut running = FuturesUnordered::new();
         let mut finished: Vec<WorkChunk> = Vec::new();
+        if rows.is_empty() {
+            // A group of padding has one chunk without rows, which has the columns of the output.
+            let buffers = self.assembler.chunk_buffers(&job, 0);
+            let encoded = ChunkRows::without_rows(&job.compiled.read_schema);
+            running.push(self.start_chunk(ReadyChunk { range: 0..0, encoded, buffers }));
+        }
         loop {
             schedule.plan(&job.pace, |rows| self.assembler.chunk_buffers(&job, rows));
             running.extend(schedule.take_ready(&encoded).into_iter().map(|chunk| self.start_chunk(chunk)));
@@ -124,6 +143,7 @@ impl GroupRun {
             }
         }
         finished.sort_by_key(|work| work.start);
+        self.group.newest_ms = encoded.newest_ms;
         self.group.read_failures = encoded.failures;
         Ok(finished)
     }
@@ -153,18 +173,43 @@ impl GroupRun {
     async fn assemble(self, mut chunks: Vec<WorkChunk>) -> Result<Vec<StreamPieces>, String> {
         let Self { group, resources, context, assembler, .. } = self;
         let job = Arc::clone(&group.job);
-        let _permit = job.limits.batch_permits.acquire(context.priority).await;
+        let permit = job.limits.batch_permits.acquire(context.priority).await;
         let work = move || {
             let counters = &group.job.counters.batch;
             let mut lap = LapTimer::start(group.job.is_traced());
             chunks.iter_mut().for_each(|work| work.queued = None);
             let bytes = chunks.iter().map(|work| work.bytes).sum();
-            let streams = assembler.assemble(&group, chunks);
-            let pieces = streams.iter().flatten().flat_map(|stream| &stream.pieces);
-            counters.add_bytes(bytes, pieces.map(|piece| piece.data.len() as u64).sum());
+            let assembly = assembler.assemble(&group, chunks);
+            let size = assembly.as_ref().map_or(0, |assembly| match assembly {
+                Assembly::Finished(streams) => data_bytes(streams),
+                Assembly::AwaitsRows(_) => 0,
+            });
+            counters.add_bytes(bytes, size);
+            lap.record(counters);
+            assembly.map(|assembly| (group, assembly))
+        };
+        let ran = resources.pool.run(job.id(), context.priority, work).await;
+        let (group, mut batch) = match ran.map_err(|panic| panic.to_string())?? {
+            (_, Assembly::Finished(streams)) => return Ok(streams),
+            (group, Assembly::AwaitsRows(batch)) => (group, batch),
+        };
+        // Other batches are sampled in the meantime.
+        drop(permit);
+        batch.fetch(&context.progress).await?;
+        let _permit = job.limits.batch_permits.acquire(context.priority).await;
+        let work = move || {
+            let counters = &group.job.counters.batch;
+            let mut lap = LapTimer::start(group.job.is_traced());
+            let streams = batch.finish(&group);
+            counters.add_bytes(0, streams.as_deref().map_or(0, data_bytes));
             lap.record(counters);
             streams
         };
         resources.pool.run(job.id(), context.priority, work).await.map_err(|panic| panic.to_string())?
     }
+}
+
+/// The size of the data of all pieces.
+fn data_bytes(streams: &[StreamPieces]) -> u64 {
+    streams.iter().flat_map(|stream| &stream.pieces).map(|piece| piece.data.len() as u64).sum()
 }

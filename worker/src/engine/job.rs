@@ -2,7 +2,9 @@
 
 mod compiled;
 mod counters;
+mod group_blocks;
 mod row_order;
+mod segments;
 mod tensors;
 
 use std::ops::Range;
@@ -11,15 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use feedline_data::ids::JobId;
-use feedline_data::layout::Layout;
-use feedline_data::messages::OperatorStats;
+use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::messages::{JobSegments, OperatorStats};
 use feedline_data::mix::MixChange;
 use feedline_data::order::RowRef;
 use feedline_data::sequence::Sequence;
 
 pub(crate) use self::compiled::{CompileContext, CompiledJob, JobSource};
 pub(crate) use self::counters::JobCounters;
+pub(crate) use self::group_blocks::GroupBlocks;
 pub(crate) use self::row_order::RowOrder;
+use self::segments::SegmentTable;
 use super::allocation::JobLimits;
 use super::cache_point::CachePoint;
 use super::encodings::{EncodingTrials, KernelTime};
@@ -36,9 +40,13 @@ pub(crate) struct JobContext {
     /// The kernel's fraction of the pool's CPU time. Measured only if the plan caches rows.
     pub(crate) kernel_time: KernelTime,
     order: RowOrder,
+    /// The segments of the plan, in an unbounded job.
+    segments: Option<Arc<SegmentTable>>,
     clock: Arc<ProcessClock>,
     /// Largest number of bytes per row so far in a batch's columns of varying size.
     tail_row_bytes: AtomicU64,
+    /// The size of sampled graphs. `None` if batches consist of rows.
+    graph_bytes: Option<GraphBytes>,
     /// Total time by which `wait` operators have waited too long.
     pub(super) wait_overshoot: WaitOvershoot,
 }
@@ -59,6 +67,22 @@ impl WaitOvershoot {
     /// Adds the overshoot of one wait, at most the length of the wait.
     pub(super) fn add(&self, overshoot: Duration, wanted: Duration) {
         self.0.fetch_add(overshoot.min(wanted).as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// The size of sampled graphs: the expected size until the first one is known, and then the largest size so far.
+#[derive(Debug)]
+struct GraphBytes {
+    expected: AtomicU64,
+    largest: AtomicU64,
+}
+
+impl GraphBytes {
+    fn of_next_batch(&self) -> u64 {
+        match self.largest.load(Ordering::Relaxed) {
+            0 => self.expected.load(Ordering::Relaxed),
+            largest => largest,
+        }
     }
 }
 
@@ -97,10 +121,17 @@ impl JobContext {
         }
         let layout = &compiled.details.layout;
         let new_pace = || Arc::new(Pace::new(layout, compiled.chunk_rows_max, threads));
+        let new_segments = || Arc::new(SegmentTable::new(pipeline, layout.streams));
+        let segments = previous.and_then(|job| job.segments.clone());
         Ok(Self {
+            segments: layout.unbounded.then(|| segments.unwrap_or_else(new_segments)),
             pace: previous.map_or_else(new_pace, |job| Arc::clone(&job.pace)),
-            order: RowOrder::new(Sequence::new(pipeline, &compiled.manifest, &layout.mix_changes)),
+            order: RowOrder::new(Sequence::new(pipeline, &compiled.manifest, layout)),
             tail_row_bytes: AtomicU64::new(compiled.tail_row_bytes),
+            graph_bytes: compiled.graph.as_ref().map(|graph| GraphBytes {
+                expected: AtomicU64::new(graph.expected_bytes),
+                largest: AtomicU64::new(previous.map_or(0, Self::largest_graph_bytes)),
+            }),
             kernel_time: KernelTime::default(),
             wait_overshoot: WaitOvershoot::default(),
             clock: Arc::clone(&tracing.clock),
@@ -118,9 +149,44 @@ impl JobContext {
         &self.compiled.details.layout
     }
 
-    /// Returns the rows at these indexes in the row sequence of an epoch.
-    pub(crate) fn rows(&self, epoch: u32, indexes: Range<u64>) -> Vec<RowRef> {
-        self.order.rows(self.layout(), epoch, indexes)
+    /// Returns the rows at a range of offsets in a split without padding, which follows all other rows, and their blocks.
+    ///
+    /// # Errors
+    /// Returns a message if the plan does not contain the segment of the split.
+    pub(crate) fn rows(
+        &self,
+        split: SplitRef,
+        offsets: Range<u32>,
+    ) -> Result<(Vec<RowRef>, GroupBlocks), String> {
+        if let Some(segments) = &self.segments {
+            let segment = segments.rows_of(split).ok_or_else(|| {
+                format!("the plan has no segment of round {}; please report this", split.ordinal)
+            })?;
+            return Ok((segment.order.rows(split, offsets), GroupBlocks::Segment(segment)));
+        }
+        let start = self.layout().split_range(split).start;
+        let indexes = start + u64::from(offsets.start)..start + u64::from(offsets.end);
+        let rows = self.order.rows(self.layout(), split.epoch, indexes);
+        Ok((rows, GroupBlocks::Manifest(Arc::clone(&self.compiled.manifest))))
+    }
+
+    /// Extends the offsets of a group that contains the last row of a split by the padding of the split. Returns the offsets,
+    /// and the number of rows without padding.
+    pub(crate) fn with_padding(&self, split: SplitRef, offsets: Range<u32>) -> (Range<u32>, u32) {
+        let rows = self.segments.as_ref().and_then(|segments| segments.split_rows(split));
+        match rows {
+            Some(rows) if offsets.end >= rows => {
+                (offsets.start..self.layout().split_len(split), rows.saturating_sub(offsets.start))
+            }
+            _ => (offsets.clone(), offsets.end - offsets.start),
+        }
+    }
+
+    /// Replaces the segments of an unbounded job.
+    pub(crate) fn set_segments(&self, planned: &JobSegments) {
+        if let Some(segments) = &self.segments {
+            segments.set(planned);
+        }
     }
 
     /// Applies changes to the mix weights. They affect only rows for which no lease has been granted.
@@ -128,8 +194,32 @@ impl JobContext {
         self.order.set_mix(changes);
     }
 
-    /// Bytes of a group's buffer: the tensors, and the other columns at their largest size per row so far.
+    /// The size of the largest sampled graph so far; 0 before the first one.
+    fn largest_graph_bytes(&self) -> u64 {
+        self.graph_bytes.as_ref().map_or(0, |bytes| bytes.largest.load(Ordering::Relaxed))
+    }
+
+    /// Limits the expected size of sampled graphs to a size that fits the worker's memory. The expected size is an upper bound, so
+    /// the first batch may fit although its bound does not.
+    pub(crate) fn limit_expected_bytes(&self, memory_bytes: u64) {
+        if let Some(bytes) = &self.graph_bytes {
+            bytes.expected.fetch_min(memory_bytes / 4, Ordering::Relaxed);
+        }
+    }
+
+    /// Records the size of a sampled graph.
+    pub(crate) fn record_batch_bytes(&self, batch_bytes: u64) {
+        if let Some(bytes) = &self.graph_bytes {
+            bytes.largest.fetch_max(batch_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of a group's buffer: the tensors, and the other columns at their largest size per row so far. Of a sampled graph, its
+    /// expected size, or the largest size so far.
     pub(crate) fn slab_bytes(&self, rows: usize) -> usize {
+        if let Some(bytes) = &self.graph_bytes {
+            return usize::try_from(bytes.of_next_batch()).unwrap_or(usize::MAX >> 1).next_multiple_of(4096);
+        }
         let tail = match self.compiled.has_tail() {
             true => self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096,
             false => 0,

@@ -1,5 +1,6 @@
 //! The memory budget of one worker. It tracks the bytes that each account uses, including reserved bytes.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -14,6 +15,12 @@ pub(crate) struct MemoryBudget {
     budget_bytes: u64,
     reserved: [Arc<AtomicU64>; MemoryAccount::COUNT],
     sources: [OnceLock<UsageSource>; MemoryAccount::COUNT],
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBudget").field("budget_bytes", &self.budget_bytes).finish_non_exhaustive()
+    }
 }
 
 impl MemoryBudget {
@@ -61,6 +68,11 @@ impl MemoryBudget {
         self.counter(account).load(Ordering::Relaxed) + source.map_or(0, |source| source())
     }
 
+    /// Returns the bytes that loaded graphs leave for batches.
+    pub(crate) fn bytes_beside_graphs(&self) -> u64 {
+        self.budget_bytes.saturating_sub(self.used_bytes(MemoryAccount::Graphs))
+    }
+
     /// Returns the bytes that all accounts use together.
     pub(crate) fn total_used_bytes(&self) -> u64 {
         MemoryAccount::ALL.into_iter().map(|account| self.used_bytes(account)).sum()
@@ -74,6 +86,7 @@ impl MemoryBudget {
 }
 
 /// Reserved bytes of one account. Dropping the reservation releases them.
+#[derive(Debug)]
 pub(crate) struct MemoryReservation {
     bytes: u64,
     all: Arc<AtomicU64>,

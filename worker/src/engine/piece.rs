@@ -6,6 +6,7 @@ use bytes::Bytes;
 use feedline_proto::services::PieceHeader;
 
 use super::job::JobContext;
+use super::piece_features::PieceFeatures;
 use super::trace::QueuedRows;
 
 /// A finished piece of a split.
@@ -13,6 +14,8 @@ use super::trace::QueuedRows;
 pub(crate) struct FinishedPiece {
     pub(crate) header: PieceHeader,
     pub(crate) data: Bytes,
+    /// The columns whose rows a consumer may have. `None` if the batch is not a sampled graph.
+    pub(crate) features: Option<PieceFeatures>,
     /// Measures the time until the consumer receives the piece.
     pub(super) _queued: Option<QueuedRows>,
 }

@@ -1,10 +1,12 @@
-//! Applies a plan from the coordinator: tenants, allocations, mix changes and leases.
+//! Applies a plan from the coordinator: tenants, allocations, mix changes, segments and leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use feedline_data::ids::JobId;
-use feedline_data::messages::{JobAllocation, JobMixChanges, Lease, TenantCacheQuota, WorkerPlan};
+use feedline_data::messages::{
+    JobAllocation, JobMixChanges, JobSegments, Lease, TenantCacheQuota, WorkerPlan,
+};
 
 use super::Engine;
 use super::job::JobContext;
@@ -25,12 +27,19 @@ impl Engine {
         self.resources.pool.set_shares(plan.cores, shares, limits);
         let (cache_limits, allocations) = (cache_limits_by_job(&plan.tenants), plan.allocations.iter());
         let allocations = allocations.map(|allocation| (allocation.job, allocation.clone())).collect();
-        self.replace_leases(&plan.leases, |state| {
+        let unloaded = self.replace_leases(&plan.leases, |state| {
             state.cache_limits = cache_limits;
             state.set_allocations(allocations);
-            // Leases for rows after a mix change require the change, so mix changes are applied first.
+            // Leases require the mix changes and segments that determine their rows.
             state.set_mixes(&plan.mixes);
-        })
+            state.set_segments(&plan.segments);
+        });
+        let mut state = self.lock();
+        if state.graph_jobs.iter().eq(&plan.graph_jobs) {
+            return unloaded;
+        }
+        state.set_graph_jobs(&plan.graph_jobs);
+        state.unloaded()
     }
 
     /// Replaces all leases. Leases that are not in the list are revoked.
@@ -50,7 +59,7 @@ impl Engine {
         change(&mut state);
         if state.change_leases(&changes) {
             let leases = &state.leases;
-            self.resources.reading.blocks.retain_jobs(|job| leases.job(job).is_some());
+            self.resources.reading.retain_jobs(|job| leases.job(job).is_some());
             self.resources.caches.set_active(state.cache_values());
         }
         let unloaded = state.unloaded();
@@ -72,13 +81,15 @@ fn cache_limits_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, TenantCac
 }
 
 impl EngineState {
-    /// Jobs with leases that must be loaded, either for the first time or because the cache decision has changed.
+    /// Jobs with leases and jobs of the plan that sample a graph, if they must be loaded: either for the first time or because the
+    /// cache decision has changed.
     pub(super) fn unloaded(&self) -> BTreeSet<JobId> {
         let is_loaded = |id: &JobId| {
             let is_current = |job: &Arc<JobContext>| Some(job.compiled.cache) == self.wanted_cache(*id);
             self.failed.contains_key(id) || self.jobs.get(id).is_some_and(is_current)
         };
-        self.leases.jobs().map(|(id, _)| id).filter(|id| !is_loaded(id)).collect()
+        let leased = self.leases.jobs().map(|(id, _)| id);
+        leased.chain(self.graph_jobs.iter().copied()).filter(|id| !is_loaded(id)).collect()
     }
 
     /// Replaces the allocations of all jobs. They also apply to running groups.
@@ -99,6 +110,16 @@ impl EngineState {
             }
         }
         self.mixes = mixes.iter().map(|mix| (mix.job, mix.changes.clone())).collect();
+    }
+
+    /// Replaces the segments of all unbounded jobs.
+    fn set_segments(&mut self, planned: &[JobSegments]) {
+        for segments in planned {
+            if let Some(job) = self.jobs.get(&segments.job) {
+                job.set_segments(segments);
+            }
+        }
+        self.segments = planned.iter().map(|segments| (segments.job, segments.clone())).collect();
     }
 
     /// Revokes and accepts leases. Returns whether the set of jobs with leases has changed.

@@ -2,11 +2,14 @@
 //! large.
 //!
 //! A group of a shuffled job needs a few rows from each of many blocks. The rows are copied out of a block as soon as
-//! the block is read, so that the group does not keep whole blocks in memory. The total size of the blocks that are
-//! read concurrently is limited.
+//! the block is read, so that the group does not keep whole blocks in memory. A group of a job in storage order refers to its
+//! part of a block without a copy. The total size of the blocks that are read concurrently is limited.
+
+mod resources;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
@@ -15,10 +18,11 @@ use feedline_data::manifest::Block;
 use feedline_data::order::RowRef;
 use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
 use futures::{Stream, StreamExt};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::blocks::{BlockCache, BlockKey};
-use super::job::JobContext;
+pub(crate) use self::resources::ReadResources;
+use super::blocks::BlockKey;
+use super::job::{GroupBlocks, JobContext};
+use super::outages::read_when_available;
 use super::pool::Priority;
 use super::progress::SplitProgress;
 use super::trace::CpuTimed;
@@ -27,6 +31,8 @@ use super::trace::CpuTimed;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BlockRequest {
     key: BlockKey,
+    /// A row of the block.
+    first: RowRef,
     /// Pairs of the row in the block and its index in the group, in ascending order.
     rows: Vec<(u32, usize)>,
 }
@@ -38,6 +44,10 @@ pub(super) struct EncodedBlock {
     pub(super) rows: Vec<(usize, usize)>,
     /// Rows that could not be read.
     pub(super) failures: Vec<ReadFailure>,
+    /// Indexes in the group of rows without a record in the source, ascending.
+    pub(super) absent: Vec<usize>,
+    /// The newest timestamp of the records of the block, in milliseconds since 1970.
+    pub(super) newest_ms: Option<u64>,
     /// Bytes of the batch.
     pub(super) bytes: u64,
     /// CPU time of the read on this thread.
@@ -53,51 +63,32 @@ pub(super) struct ReadFailure {
     pub(super) reason: String,
 }
 
-/// The block cache of a worker, and the memory limit for concurrent reads.
-pub(crate) struct ReadResources {
-    pub(crate) blocks: BlockCache,
-    limit: Semaphore,
-    limit_bytes: u64,
-}
-
-/// Number of bytes per permit of [`ReadResources::limit`].
-const PERMIT_BYTES: u64 = 1 << 10;
-
-impl ReadResources {
-    /// Creates a block cache of `cache_bytes`, and limits concurrent reads to `limit_bytes`. A block that is larger
-    /// than the limit is read alone.
-    pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
-        let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
-        let limit = Semaphore::new((limit_bytes / PERMIT_BYTES) as usize);
-        Self { blocks: BlockCache::new(cache_bytes), limit, limit_bytes }
-    }
-
-    /// Bytes of the cached blocks and of the blocks that are being read.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let free = self.limit.available_permits() as u64 * PERMIT_BYTES;
-        self.blocks.held_bytes() + self.limit_bytes.saturating_sub(free)
-    }
-
-    /// Waits until the read limit has room for a block in encoded and decoded form.
-    async fn reserve(&self, block: &Block) -> SemaphorePermit<'_> {
-        let permits = (2 * block.bytes).div_ceil(PERMIT_BYTES).clamp(1, self.limit_bytes / PERMIT_BYTES);
-        self.limit.acquire_many(permits as u32).await.expect("the limit is never closed")
-    }
-}
+/// A group keeps a block in memory, instead of copying its rows, if the block has at most this many times as many rows.
+const MAX_KEPT_FACTOR: usize = 4;
 
 /// Returns one request for each block that contains any of these rows, in the order in which the group needs the
 /// blocks.
-pub(super) fn block_requests(job: &JobContext, rows: &[RowRef], indexes: &[usize]) -> Vec<BlockRequest> {
-    let mut by_block: BTreeMap<BlockKey, Vec<(u32, usize)>> = BTreeMap::new();
+pub(super) fn block_requests(
+    job: &JobContext,
+    blocks: &GroupBlocks,
+    rows: &[RowRef],
+    indexes: &[usize],
+) -> Vec<BlockRequest> {
+    let mut by_block: BTreeMap<BlockKey, BlockRequest> = BTreeMap::new();
     for &index in indexes {
-        let row = &rows[index];
-        let key = BlockKey { job: job.id(), shard: row.shard, block: row.block };
-        by_block.entry(key).or_default().push((row.row, index));
+        let row = rows[index];
+        let key = blocks.key(job.id(), &row);
+        let request = by_block.entry(key);
+        let request = request.or_insert_with(|| BlockRequest { key, first: row, rows: Vec::new() });
+        request.rows.push((row.row, index));
     }
-    let mut requests: Vec<BlockRequest> =
-        by_block.into_iter().map(|(key, rows)| BlockRequest { key, rows }).collect();
+    let mut requests: Vec<BlockRequest> = by_block.into_values().collect();
     // Before the rows of a block are sorted, their indexes in the group are ascending.
     requests.sort_by_key(|request| request.rows.first().map(|(_, index)| *index));
+    if !job.compiled.details.dataset.runs.is_empty() {
+        // The blocks of a run are decompressed in their order.
+        requests.sort_by_key(|request| request.key);
+    }
     requests.iter_mut().for_each(|request| request.rows.sort_unstable());
     requests
 }
@@ -122,6 +113,7 @@ pub(super) fn read_blocks(
 #[derive(Clone, Copy)]
 pub(super) struct BlockReader<'a> {
     pub(super) job: &'a JobContext,
+    pub(super) blocks: &'a GroupBlocks,
     pub(super) resources: &'a ReadResources,
     pub(super) priority: Priority,
     pub(super) progress: &'a SplitProgress,
@@ -131,15 +123,19 @@ impl BlockReader<'_> {
     /// Reads the rows of a block. Also returns whether the result contains only the requested rows.
     async fn read(&self, request: &BlockRequest) -> Result<(BlockRows, bool), SourceError> {
         let compiled = &self.job.compiled;
-        let shard = &compiled.manifest.shards[request.key.shard as usize];
-        let block = &shard.index.blocks[request.key.block as usize];
+        let (shard, block) = self.blocks.block(&request.first);
+        let compression = self.blocks.compression(&request.first);
+        if compression.is_some() {
+            self.resources.check_compressed(shard, block)?;
+        }
         let mut wanted: Vec<u32> = request.rows.iter().map(|(row, _)| *row).collect();
         wanted.dedup();
         let is_whole = wanted.len() == block.rows as usize;
         let has_large_rows = !block.row_bytes.is_empty();
         let read = BlockRead {
-            shard: &shard.object,
+            shard,
             block,
+            compression,
             schema: &compiled.read_schema,
             rows: (has_large_rows && !is_whole).then_some(wanted.as_slice()),
         };
@@ -149,28 +145,59 @@ impl BlockReader<'_> {
         }
         let whole = self.read_from_store(request.key, &read, Some(block));
         if is_whole {
-            return Ok((whole.await?, false));
+            let rows = whole.await?;
+            rows.check_lost(shard, &wanted)?;
+            return Ok((rows, false));
         }
-        let rows = self.resources.blocks.get_or_read(request.key, whole).await?;
+        let used = (wanted.len() as u32, block.rows);
+        let rows = self.resources.blocks.get_or_read(request.key, used, whole).await?;
+        rows.check_lost(shard, &wanted)?;
         Ok((pick_rows(&rows, &wanted), true))
     }
 
-    /// Waits for a read permit, reads rows from the store, and counts the read. Reserves memory for `reserved` if it is
-    /// set.
+    /// Reads rows from the store. Waits while brokers do not answer, in an unbounded job without a limit.
     async fn read_from_store(
         &self,
         key: BlockKey,
         read: &BlockRead<'_>,
         reserved: Option<&Block>,
     ) -> Result<BlockRows, SourceError> {
+        let dataset = &self.job.compiled.dataset;
+        // The time in queues is not part of an outage.
+        let began = OnceLock::new();
+        let is_unbounded = self.job.compiled.details.layout.unbounded;
+        let budget = dataset.outage_budget(read.shard);
+        read_when_available(
+            || self.read_with_permits(key, read, reserved, &began),
+            || dataset.wait_for_source(read.shard),
+            || is_unbounded || began.get().is_none_or(|began: &Instant| began.elapsed() < budget),
+        )
+        .await
+    }
+
+    /// Waits for a read permit, reads rows from the store, and counts the read. Reserves memory for `reserved` if it is
+    /// set. Sets `began` when the first read begins.
+    async fn read_with_permits(
+        &self,
+        key: BlockKey,
+        read: &BlockRead<'_>,
+        reserved: Option<&Block>,
+        began: &OnceLock<Instant>,
+    ) -> Result<BlockRows, SourceError> {
         let counters = &self.job.counters;
         let started = Instant::now();
+        // A read that waits for another read of its run must not hold permits.
+        let _turn = self.job.compiled.dataset.run_turn(read).await;
         let _permit = self.job.limits.read_permits.acquire(self.priority).await;
         let _memory = match reserved {
-            Some(block) => Some(self.resources.reserve(block).await),
+            Some(block) => {
+                let decoder_bytes = read.compression.map_or(0, |compression| compression.decoder_bytes);
+                Some(self.resources.reserve(block, decoder_bytes).await)
+            }
             None => None,
         };
         counters.source.add_wait_input(started.elapsed());
+        began.get_or_init(Instant::now);
         let rows = self.job.compiled.dataset.read_block(read).await?;
         counters.store.add(&rows, key.shard, read.shard.size_bytes);
         counters.source.add_bytes(rows.store_bytes, 0);
@@ -178,10 +205,20 @@ impl BlockReader<'_> {
     }
 }
 
-/// Copies the requested rows out of a block.
+/// Takes the requested rows out of a block. Copies them, unless they are a large part of the block.
 fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
-    let picked = take_record_batch(&rows.batch, &UInt32Array::from(wanted.to_vec()));
-    let batch = compact(&picked.expect("the index says that the block contains these rows"));
+    let (batch, held_bytes) = match large_part(wanted, rows.batch.num_rows()) {
+        Some(part) => {
+            let held_bytes = rows.held_bytes * part.len() / rows.batch.num_rows();
+            (rows.batch.slice(part.start, part.len()), held_bytes)
+        }
+        None => {
+            let picked = take_record_batch(&rows.batch, &UInt32Array::from(wanted.to_vec()));
+            let batch = compact(&picked.expect("the index says that the block contains these rows"));
+            let held_bytes = batch.get_array_memory_size();
+            (batch, held_bytes)
+        }
+    };
     let new_row = |row: u32| wanted.binary_search(&row).ok().map(|row| row as u32);
     let failures = rows
         .failures
@@ -189,13 +226,25 @@ fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
         .filter_map(|failure| new_row(failure.row).map(|row| RowFailure { row, ..failure.clone() }));
     BlockRows {
         failures: failures.collect(),
-        held_bytes: batch.get_array_memory_size(),
+        absent: rows.absent.iter().filter_map(|&row| new_row(row)).collect(),
+        lost: Vec::new(),
+        newest_ms: rows.newest_ms,
+        held_bytes,
         batch,
         store_bytes: 0,
         store_requests: 0,
         store_wait: Duration::ZERO,
         blocking_bytes: 0,
     }
+}
+
+/// Returns the requested rows as a range if they are adjacent and not much fewer than the block has. The other rows belong to a few
+/// other groups, which share the memory of the block.
+fn large_part(wanted: &[u32], block_rows: usize) -> Option<Range<usize>> {
+    let (first, last) = (*wanted.first()? as usize, *wanted.last()? as usize);
+    let is_adjacent = last + 1 - first == wanted.len();
+    (is_adjacent && last < block_rows && wanted.len() * MAX_KEPT_FACTOR >= block_rows)
+        .then(|| first..last + 1)
 }
 
 /// Copies the values of view columns, so that the batch does not keep the buffers of the whole block alive.
@@ -219,6 +268,7 @@ fn compact(batch: &RecordBatch) -> RecordBatch {
 fn locate_rows(request: BlockRequest, read: BlockRows, is_partial: bool, cpu: Duration) -> EncodedBlock {
     let mut located = Vec::with_capacity(request.rows.len());
     let mut failures = Vec::new();
+    let mut absent = Vec::new();
     let (mut distinct, mut last) = (0, None);
     for (row, index) in request.rows {
         // A row that was requested several times is in the batch once.
@@ -228,11 +278,16 @@ fn locate_rows(request: BlockRequest, read: BlockRows, is_partial: bool, cpu: Du
         last = Some(row);
         let at = if is_partial { distinct } else { row as usize };
         located.push((index, at));
+        if read.absent.binary_search(&(at as u32)).is_ok() {
+            absent.push(index);
+        }
         if let Some(failure) = read.failures.iter().find(|failure| failure.row as usize == at) {
             failures.push(ReadFailure { index, offset: failure.offset, reason: failure.reason.clone() });
         }
     }
-    EncodedBlock { batch: read.batch, rows: located, failures, bytes: read.held_bytes as u64, cpu }
+    absent.sort_unstable();
+    let (bytes, newest_ms) = (read.held_bytes as u64, read.newest_ms);
+    EncodedBlock { batch: read.batch, rows: located, failures, absent, newest_ms, bytes, cpu }
 }
 
 #[cfg(test)]
@@ -243,7 +298,8 @@ mod tests {
     use super::*;
 
     fn request(rows: &[(u32, usize)]) -> BlockRequest {
-        BlockRequest { key: BlockKey { job: JobId(1), shard: 0, block: 0 }, rows: rows.to_vec() }
+        let first = RowRef { row_id: 0, pass: 0, shard: 0, block: 0, row: 0 };
+        BlockRequest { key: BlockKey { job: JobId(1), shard: 0, block: 0 }, first, rows: rows.to_vec() }
     }
 
     /// A block whose rows are their numbers. The rows in `failed` could not be decoded.
@@ -258,6 +314,9 @@ mod tests {
         };
         BlockRows {
             failures: failed.iter().map(failure).collect(),
+            absent: Vec::new(),
+            lost: Vec::new(),
+            newest_ms: Some(9),
             held_bytes: batch.get_array_memory_size(),
             batch,
             store_bytes: 9,
@@ -297,20 +356,29 @@ mod tests {
         assert_eq!(failures, [1, 2]);
     }
 
-    #[tokio::test]
-    async fn blocks_that_are_read_at_a_time_are_bounded_in_bytes() {
-        let resources = ReadResources::new(0, 4 * PERMIT_BYTES);
-        let block = |bytes| Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
-        let (small, huge) = (block(PERMIT_BYTES), block(100 * PERMIT_BYTES));
-        let first = resources.reserve(&small).await;
-        assert_eq!(resources.held_bytes(), 2 * PERMIT_BYTES, "a block is held encoded and decoded");
-        let second = resources.reserve(&small).await;
-        assert_eq!(resources.held_bytes(), 4 * PERMIT_BYTES);
-        assert!(futures::FutureExt::now_or_never(resources.reserve(&block(1))).is_none());
-        drop(first);
-        assert!(futures::FutureExt::now_or_never(resources.reserve(&huge)).is_none());
-        drop(second);
-        let _alone = resources.reserve(&huge).await;
-        assert_eq!(resources.held_bytes(), 4 * PERMIT_BYTES, "a larger block is read alone");
+    #[test]
+    fn an_adjacent_quarter_of_a_block_is_not_copied() {
+        let whole = block(1000, &[300]);
+        let wanted: Vec<u32> = (100..350).collect();
+        let picked = pick_rows(&whole, &wanted);
+        assert_eq!(values(&picked.batch), values(&whole.batch)[100..350]);
+        assert_eq!(picked.failures.iter().map(|failure| failure.row).collect::<Vec<_>>(), [200]);
+        assert_eq!(picked.held_bytes, whole.held_bytes / 4);
+        let data = |rows: &BlockRows| rows.batch.column(0).as_string_view().data_buffers()[0].as_ptr();
+        assert_eq!(data(&picked), data(&whole));
+        assert_eq!(large_part(&wanted[1..], 1000), None, "the part is smaller");
+        let gap: Vec<u32> = wanted.iter().map(|row| row * 2).collect();
+        assert_eq!(large_part(&gap, 1000), None, "the rows are not adjacent");
+    }
+
+    #[test]
+    fn rows_without_a_record_are_located_like_failed_rows() {
+        let read = BlockRows { absent: vec![1, 4, 6], ..block(10, &[]) };
+        let located = locate_rows(request(&[(1, 9), (4, 2), (5, 3)]), read.clone(), false, Duration::ZERO);
+        assert_eq!(located.absent, [2, 9]);
+        let picked = pick_rows(&read, &[0, 4, 6]);
+        assert_eq!(picked.absent, [1, 2]);
+        let located = locate_rows(request(&[(0, 0), (4, 5), (6, 1)]), picked, true, Duration::ZERO);
+        assert_eq!(located.absent, [1, 5]);
     }
 }

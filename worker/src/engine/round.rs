@@ -16,8 +16,9 @@ use feedline_proto::batch::BatchEncoder;
 use feedline_proto::services::PieceHeader;
 
 pub(super) use self::cache::RoundCache;
-use self::columns::{ColumnPadding, ListFiller, join_column, list_lengths, packed_columns};
-use super::batches::{BatchAssembler, GroupRows};
+pub(super) use self::columns::join_column;
+use self::columns::{ColumnPadding, ListFiller, list_lengths, packed_columns};
+use super::batches::{Assembly, BatchAssembler, GroupRows};
 use super::chunk::WorkChunk;
 use super::coordination::{BatchMode, Coordination, OutputRow, RoundStep};
 use super::failures::{FailedRow, GroupFailures, collect_failures};
@@ -41,11 +42,7 @@ impl BatchAssembler for RoundAssembler {
         OutputBuffers::new()
     }
 
-    fn assemble(
-        self: Box<Self>,
-        group: &GroupRows,
-        chunks: Vec<WorkChunk>,
-    ) -> Result<Vec<StreamPieces>, String> {
+    fn assemble(self: Box<Self>, group: &GroupRows, chunks: Vec<WorkChunk>) -> Result<Assembly, String> {
         let compiled = &group.job.compiled;
         let Some(coordination) = &compiled.coordination else {
             return Err("the job is not coordinated; please report this".to_owned());
@@ -72,7 +69,7 @@ impl BatchAssembler for RoundAssembler {
             stream,
             pieces: pieces.into_iter().map(Arc::new).collect(),
         };
-        Ok((0..).zip(streams).map(stream_pieces).collect())
+        Ok(Assembly::Finished((0..).zip(streams).map(stream_pieces).collect()))
     }
 }
 
@@ -221,11 +218,14 @@ impl<'a> PieceBuilder<'a> {
             kept_offsets: Some((offsets.start..offsets.start + own.len() as u32).collect()),
             row_ids: Some(own.iter().flatten().map(id).collect()),
             skipped: Vec::new(),
+            newest_ms: self.group.newest_ms,
+            indivisible: false,
+            omitted_rows: None,
             batch,
         };
         let data = SlabPool::finish(buffer, reservation);
         let queued = QueuedRows::begin(&self.group.job.counters.batch, None, data.len() as u64);
-        Ok(FinishedPiece { header, data, _queued: queued })
+        Ok(FinishedPiece { header, data, features: None, _queued: queued })
     }
 
     /// Builds the columns of a bucketed batch. Lists are padded to the same length in all streams.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use feedline_functions::RowFunction;
 use feedline_operators::BuiltOperator;
 
+use super::loaded_graph::GraphLoader;
 use crate::FunctionSettings;
 
 /// Settings for building the operators of jobs.
@@ -18,6 +19,8 @@ pub(crate) struct EngineSettings {
     pub(crate) functions: Option<FunctionSettings>,
     /// Bytes of memory that the worker shares with these processes.
     pub(crate) function_bytes: Arc<AtomicU64>,
+    /// Provides the graphs that jobs sample. `None` if the worker does not sample graphs.
+    pub(crate) graphs: Option<Arc<dyn GraphLoader>>,
 }
 
 impl EngineSettings {
@@ -25,7 +28,7 @@ impl EngineSettings {
     ///
     /// # Errors
     /// Returns a message if the job has Python functions and the worker does not run them.
-    pub(super) fn build_functions(
+    pub(crate) fn build_functions(
         &self,
         operators: &[BuiltOperator],
     ) -> Result<BTreeMap<usize, Arc<RowFunction>>, String> {

@@ -1,12 +1,14 @@
 //! The state that the engine's lock guards: leases, loaded jobs, and the allocations and cache decisions of the plan.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
-use feedline_data::messages::{CacheDecision, JobAllocation, Lease};
+use feedline_data::messages::{
+    CacheDecision, GraphJobLoad, GraphLoadState, JobAllocation, JobSegments, Lease,
+};
 use feedline_data::mix::MixChange;
 use tokio::sync::oneshot;
 
@@ -45,6 +47,10 @@ pub(super) struct EngineState {
     pub(super) allocations: BTreeMap<JobId, JobAllocation>,
     /// Changes to the mix weights, for each job with leases.
     pub(super) mixes: BTreeMap<JobId, Vec<MixChange>>,
+    /// The segments of each unbounded job with leases.
+    pub(super) segments: BTreeMap<JobId, JobSegments>,
+    /// Jobs of the plan that sample a graph. They are loaded before they receive leases, and keep their graphs.
+    pub(super) graph_jobs: BTreeSet<JobId>,
     /// The tenant of each job, with its cache limit. Jobs without an entry have no limit.
     pub(super) cache_limits: BTreeMap<JobId, TenantCacheLimit>,
     /// Planned cache decisions that this worker could not apply.
@@ -154,6 +160,9 @@ impl EngineState {
         if let Some(changes) = self.mixes.get(&id) {
             job.set_mix(changes);
         }
+        if let Some(segments) = self.segments.get(&id) {
+            job.set_segments(segments);
+        }
         self.leases.set_layout(id, job.layout());
         let job = Arc::new(job);
         self.leases.update_job(id, |split| split.set_job(Some(&job)));
@@ -163,12 +172,43 @@ impl EngineState {
         if self.loaded.len() > ENDED_JOBS_MAX
             && let Some(oldest) = self.loaded.pop_front()
         {
-            if self.leases.job(oldest).is_some() {
+            if self.leases.job(oldest).is_some() || self.graph_jobs.contains(&oldest) {
                 self.loaded.push_back(oldest);
             } else {
                 self.jobs.remove(&oldest);
             }
         }
+    }
+
+    /// Replaces the jobs that are loaded before they receive leases. A job that leaves the plan is loaded again if it returns, even if
+    /// it has failed: another job may have used the memory for its graph.
+    pub(super) fn set_graph_jobs(&mut self, jobs: &[JobId]) {
+        let planned = jobs.iter().copied().collect();
+        let before = std::mem::replace(&mut self.graph_jobs, planned);
+        for id in before.difference(&self.graph_jobs).filter(|id| self.leases.job(**id).is_none()) {
+            self.failed.remove(id);
+        }
+    }
+
+    /// How far the jobs are loaded that the plan contains because they sample a graph.
+    pub(super) fn graph_loads(&self) -> Vec<GraphJobLoad> {
+        let state = |id: &JobId| match (self.failed.contains_key(id), self.jobs.contains_key(id)) {
+            (true, _) => GraphLoadState::Failed,
+            (false, true) => GraphLoadState::Loaded,
+            (false, false) => GraphLoadState::Loading,
+        };
+        self.graph_jobs.iter().map(|id| GraphJobLoad { job: *id, state: state(id) }).collect()
+    }
+
+    /// Removes the jobs that sample graphs and have no leases, so that their graphs can be evicted. Their counters are not reported
+    /// any longer. `keeps_planned` keeps those of the plan, which may receive leases again.
+    pub(super) fn remove_idle_graph_jobs(&mut self, keeps_planned: bool) {
+        let (leases, allocations, graph_jobs) = (&self.leases, &self.allocations, &self.graph_jobs);
+        self.jobs.retain(|id, job| {
+            let is_planned = keeps_planned && allocations.contains_key(id) || graph_jobs.contains(id);
+            job.compiled.graph.is_none() || leases.job(*id).is_some() || is_planned
+        });
+        self.loaded.retain(|id| self.jobs.contains_key(id));
     }
 
     /// The cache decision that a job should follow: the planned decision, or the current decision if this worker has

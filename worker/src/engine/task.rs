@@ -29,8 +29,11 @@ impl WorkerResources {
             (Arc::clone(&self.slabs), Arc::clone(&self.caches), Arc::clone(&self.reading));
         self.budget.add_source(MemoryAccount::Batches, move || slabs.allocated_bytes());
         self.budget.add_source(MemoryAccount::Caches, move || caches.memory_bytes());
+        let decoders = Arc::clone(&reading);
         self.budget.add_source(MemoryAccount::Blocks, move || reading.held_bytes());
-        self.budget.add_source(MemoryAccount::Decoders, move || decoding.reserved_bytes());
+        self.budget.add_source(MemoryAccount::Decoders, move || {
+            decoding.reserved_bytes() + decoders.decoder_bytes()
+        });
     }
 }
 

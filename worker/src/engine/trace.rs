@@ -365,6 +365,9 @@ mod tests {
         BlockRows {
             batch: arrow::array::RecordBatch::new_empty(schema),
             failures: Vec::new(),
+            absent: Vec::new(),
+            lost: Vec::new(),
+            newest_ms: None,
             held_bytes: 0,
             store_bytes: 10,
             store_requests,

@@ -6,17 +6,18 @@ use feedline_data::random::mix64;
 use super::*;
 
 /// A seeded random number generator.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = mix64(self.0 + 1);
         self.0 % limit
     }
 }
 
 fn worker(layout: &Layout, random: &mut Random) -> Arc<FakeWorker> {
-    let mut worker = FakeWorker::new(layout, 1 + random.below(9) as u32);
+    let piece_rows = if layout.indivisible { layout.batch_rows } else { 1 + random.below(9) as u32 };
+    let mut worker = FakeWorker::new(layout, piece_rows);
     worker.chunk_bytes = 1 + random.below(60) as usize;
     worker.pause = Duration::from_millis(random.below(2) * random.below(300));
     for _ in 0..random.below(12) {
@@ -31,14 +32,14 @@ fn worker(layout: &Layout, random: &mut Random) -> Arc<FakeWorker> {
     Arc::new(worker)
 }
 
-fn job(random: &mut Random, streams: u64) -> Layout {
+pub(super) fn job(random: &mut Random, streams: u64) -> Layout {
     let rows = streams + random.below(200);
     let batch = 1 + random.below(8) as u32;
     let epochs = 1 + random.below(2) as u32;
     Layout { epochs, ..layout(rows, batch, streams as u32, 1 + random.below(4)) }
 }
 
-fn settings(random: &mut Random) -> ClientSettings {
+pub(super) fn settings(random: &mut Random) -> ClientSettings {
     ClientSettings {
         splits_ahead: 1 + random.below(5) as u32,
         buffer_bytes: 1 + random.below(1 << 18),
@@ -46,7 +47,7 @@ fn settings(random: &mut Random) -> ClientSettings {
     }
 }
 
-fn workers(layout: &Layout, random: &mut Random) -> Arc<FakeWorkers> {
+pub(super) fn workers(layout: &Layout, random: &mut Random) -> Arc<FakeWorkers> {
     FakeWorkers::new([(1, worker(layout, random)), (2, worker(layout, random))])
 }
 

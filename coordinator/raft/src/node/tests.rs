@@ -178,7 +178,7 @@ impl Bench {
         let spec = Box::new(JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) });
         let (now, request) = (self.now, self.requests);
         let member = self.member(number);
-        member.take_input(now, Input::OpenJob { request, spec, saved_index: None });
+        member.take_input(now, Input::OpenJob { request, spec, saved_index: None.into() });
         member.decide(now);
         self.settle();
         request

@@ -216,6 +216,7 @@ impl Consumer {
             stats: ConsumerStats::default(),
             slots: Default::default(),
             history: Default::default(),
+            known_growth: feedline_data::growth::KnownGrowth::default(),
         }
     }
 

@@ -311,7 +311,7 @@ impl Coordinators {
         let input = match request {
             Request::Open(spec) => {
                 let saved = self.manifests.get(&source_key(&spec.tenant, &spec.pipeline.source)).cloned();
-                Input::OpenJob { request: id, spec, saved_index: saved }
+                Input::OpenJob { request: id, spec, saved_index: saved.into() }
             }
             Request::Worker(report) => Input::Worker { request: id, report },
             Request::Consumer(report) => Input::Consumer { request: id, report },

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use feedline_cluster::IndexToSave;
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::messages::ServiceErrorKind;
 use feedline_raft::{Effects, LogWrite, Message, RaftNode, ServingChange};
@@ -47,7 +48,7 @@ impl Coordinators {
         node.writes.extend(effects.writes);
         let addressed = |(id, reply)| node.peers.remove(&id).map(|(peer, call)| (peer, call, reply));
         outcome.answers.extend(effects.replies.into_iter().filter_map(addressed));
-        for (job, key, manifest) in effects.manifests {
+        for IndexToSave { job, key, manifest, .. } in effects.manifests {
             self.manifests.insert(key, manifest);
             outcome.saves.push(job);
         }
@@ -72,7 +73,7 @@ impl Coordinators {
         if let Some(cluster) = member.cluster_mut() {
             for (job, key) in preparing {
                 if let Some(saved) = self.manifests.get(key) {
-                    cluster.set_saved_index(*job, Arc::clone(saved));
+                    cluster.set_saved_index(*job, Some(Arc::clone(saved)).into());
                 }
             }
         }

@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use feedline_data::checkpoint::Position;
+use feedline_data::graph::description::GraphHash;
+use feedline_data::graph::{FeatureSummary, GraphSummary, NodeTypeSummary, RelationSummary};
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
 use feedline_data::messages::JobSpec;
@@ -96,6 +98,27 @@ pub(crate) struct JobData {
 }
 
 impl JobData {
+    /// A job that samples a graph for the same rows. A batch is then one record.
+    fn sampling(&self) -> Self {
+        let before = &self.spec.pipeline;
+        let folder = before.source.url[0].trim_end_matches("/*").to_owned();
+        let pipeline = Pipeline::builder(self.spec.name.clone())
+            .source(Source::graph(folder.clone()))
+            .seed(before.seed)
+            .shuffle(before.shuffle.window)
+            .order(before.order)
+            .repeat(before.repeat_count())
+            .sample_neighbors(before.batch_size(), &[1], &["x"])
+            .build()
+            .expect("a good pipeline");
+        let manifest = graph_manifest(&self.manifest, &folder);
+        let mut dataset = manifest.summary();
+        dataset.batch_bytes = pipeline.expected_batch_bytes(&dataset);
+        let layout = Layout::new(&pipeline, &dataset, self.spec.epochs, self.spec.virtual_consumers);
+        let spec = JobSpec { pipeline, ..self.spec.clone() };
+        Self { spec, manifest, layout, removes: 0, sequence: self.sequence.clone() }
+    }
+
     /// The rows of a range of a split.
     pub(crate) fn rows(&self, split: SplitRef, from: u32, to: u32) -> &[u64] {
         let start = self.layout.split_range(split).start as usize;
@@ -154,6 +177,12 @@ impl Scenario {
             wants: dice.range(1, 4) as u32,
             jobs: jobs.into_iter().map(Rc::new).collect(),
         }
+    }
+
+    /// The same run with jobs that sample a graph, which workers load before they compute batches.
+    pub(crate) fn sampling(self) -> Self {
+        let jobs = self.jobs.iter().map(|job| Rc::new(job.sampling())).collect();
+        Self { jobs, ..self }
     }
 
     /// The same run with only its first job.
@@ -226,12 +255,57 @@ fn build_manifest(dice: &mut Dice, folder: &str, sizes: &[u64], rows_at_least: u
             url: format!("file:///{folder}/{}", shards.len()),
             size_bytes: dice.range(1, 100 << 20),
             version: "1".to_owned(),
-            part: 0,
+            ..ShardRef::default()
         };
-        let index = ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() };
-        shards.push(Shard { object, index });
+        let index =
+            ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new(), ..ShardIndex::default() };
+        shards.push(Shard::simulated(object, index));
     }
     Manifest::build(shards).expect("the shards agree")
+}
+
+/// The same rows as the seeds of a graph.
+fn graph_manifest(rows: &Manifest, folder: &str) -> Manifest {
+    let relation = RelationSummary {
+        source: "n".to_owned(),
+        name: "e".to_owned(),
+        target: "n".to_owned(),
+        edges: 1 << 20,
+        undirected: false,
+        has_weights: false,
+        has_times: false,
+        features: Vec::new(),
+    };
+    let feature = FeatureSummary {
+        name: "x".to_owned(),
+        dtype: ScalarType::Float32,
+        shape: vec![1 << 14],
+        content: GraphHash(1),
+    };
+    let graph = GraphSummary {
+        topology: GraphHash(2),
+        nodes: vec![NodeTypeSummary { name: "n".to_owned(), count: 1 << 16, features: vec![feature] }],
+        relations: vec![relation],
+        seeds: Vec::new(),
+    };
+    let schema = Schema::new([("node", ColumnType::Scalar(ScalarType::UInt32))]);
+    let seeds = |shard: &Shard| {
+        let index = ShardIndex {
+            schema: Some(schema.clone()),
+            blocks: shard.index.blocks.clone(),
+            ..ShardIndex::default()
+        };
+        Shard::simulated(shard.object.clone(), index)
+    };
+    let object = ShardRef {
+        url: format!("file:///{folder}/graph.json"),
+        size_bytes: 1,
+        version: "1".to_owned(),
+        ..ShardRef::default()
+    };
+    let index = ShardIndex { graph: Some(Box::new(graph)), ..ShardIndex::default() };
+    let description = Shard::simulated(object, index);
+    Manifest::build(rows.shards.iter().map(seeds).chain([description]).collect()).expect("the shards agree")
 }
 
 fn build_job(
@@ -279,6 +353,7 @@ fn build_job(
         start: None,
         audit: true,
         reindex: dice.chance(100),
+        accept_reuploaded: false,
         index_only: false,
         weight: 1.0,
         elastic: false,

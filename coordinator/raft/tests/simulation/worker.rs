@@ -9,8 +9,8 @@ use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
 use feedline_data::layout::SplitRef;
 use feedline_data::manifest::ShardRef;
 use feedline_data::messages::{
-    JobDetails, Lease, ProcessCpu, Revision, ServiceErrorKind, Task, TaskOutput, TaskResult, WorkerPlan,
-    WorkerReport,
+    GraphJobLoad, GraphLoadState, GraphReport, JobDetails, Lease, ProcessCpu, Revision, ServiceErrorKind,
+    Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
 };
 
 use super::dice::Dice;
@@ -59,12 +59,30 @@ pub(crate) struct Worker {
     asked: Call,
     news: bool,
     waiting: Vec<(Fetch, Millis)>,
+    /// Milliseconds to load a graph; `None` if the jobs sample no graph.
+    load_ms: Option<Millis>,
+    /// The jobs of the plan that sample a graph.
+    graphs: BTreeMap<JobId, GraphLoad>,
+    /// Jobs whose graph the worker has loaded, and may have evicted again.
+    loaded: BTreeSet<JobId>,
+}
+
+/// The graph of a job.
+#[derive(Debug, Clone, Copy)]
+enum GraphLoad {
+    Planned,
+    Until(Millis),
+    Loaded,
 }
 
 impl Worker {
     pub(crate) fn new(id: WorkerId, known: Vec<Rc<JobData>>, dice: &mut Dice) -> Self {
+        let samples = known.iter().all(|data| data.layout.indivisible);
         Self {
             id,
+            load_ms: samples.then(|| dice.range(0, 4_000)),
+            graphs: BTreeMap::new(),
+            loaded: BTreeSet::new(),
             stalled_until: 0,
             known,
             cut: dice.range(1, 12) as u32,
@@ -87,6 +105,7 @@ impl Worker {
 
     /// Runs periodically.
     pub(crate) fn on_wake(&mut self, now: Millis, dice: &mut Dice, out: &mut Vec<Send>) {
+        self.load(now);
         self.compute(now);
         self.index(now, dice);
         self.serve_waiting(now, out);
@@ -122,6 +141,33 @@ impl Worker {
             stats: Vec::new(),
             caches: Vec::new(),
             memory: Vec::new(),
+            stores: Vec::new(),
+            graphs: self.load_ms.map(|_| self.graph_report()),
+        }
+    }
+
+    fn graph_report(&self) -> GraphReport {
+        let state = |load: &GraphLoad| match load {
+            GraphLoad::Planned | GraphLoad::Until(_) => GraphLoadState::Loading,
+            GraphLoad::Loaded => GraphLoadState::Loaded,
+        };
+        let jobs = self.graphs.iter().map(|(job, load)| GraphJobLoad { job: *job, state: state(load) });
+        GraphReport { held: Vec::new(), jobs: jobs.collect() }
+    }
+
+    /// Loads the graphs of the plan.
+    fn load(&mut self, now: Millis) {
+        let Some(load_ms) = self.load_ms else { return };
+        for (job, load) in &mut self.graphs {
+            match *load {
+                GraphLoad::Planned => *load = GraphLoad::Until(now + load_ms),
+                GraphLoad::Until(end) if now >= end => {
+                    *load = GraphLoad::Loaded;
+                    self.loaded.insert(*job);
+                    self.news = true;
+                }
+                GraphLoad::Until(_) | GraphLoad::Loaded => {}
+            }
         }
     }
 
@@ -135,7 +181,7 @@ impl Worker {
 
     pub(crate) fn on_reply(&mut self, call: u64, reply: Reply) -> Result<(), String> {
         match reply {
-            Reply::Worker(plan) if self.report.take(call) => self.apply_plan(plan),
+            Reply::Worker(plan) if self.report.take(call) => self.apply_plan(plan)?,
             Reply::Details(details) if self.asked.take(call) => self.learn(&details)?,
             Reply::Rejected(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
                 self.asked.take(call);
@@ -158,9 +204,21 @@ impl Worker {
         Ok(())
     }
 
-    fn apply_plan(&mut self, plan: WorkerPlan) {
+    fn apply_plan(&mut self, plan: WorkerPlan) -> Result<(), String> {
+        if self.load_ms.is_some()
+            && let Some(lease) = plan.leases.iter().find(|lease| !self.loaded.contains(&lease.job))
+        {
+            return Err(format!("worker {} received {lease:?} before it had loaded the graph", self.id));
+        }
         self.seen = plan.revision;
         self.plan = plan.leases;
+        // A worker also loads the graphs of its leases.
+        let leased = self.plan.iter().map(|lease| lease.job).filter(|_| self.load_ms.is_some());
+        let graphs: BTreeSet<JobId> = plan.graph_jobs.into_iter().chain(leased).collect();
+        self.graphs.retain(|job, _| graphs.contains(job));
+        for job in graphs {
+            self.graphs.entry(job).or_insert(GraphLoad::Planned);
+        }
         let held: BTreeSet<Key> = self.plan.iter().map(|lease| (lease.job, lease.split)).collect();
         self.works.retain(|key, _| held.contains(key));
         self.results.retain(|id, _| plan.tasks.iter().any(|task| task.id == *id));
@@ -168,6 +226,7 @@ impl Worker {
         if self.busy.is_some_and(|(key, _)| !held.contains(&key)) {
             self.busy = None;
         }
+        Ok(())
     }
 
     fn compute(&mut self, now: Millis) {
@@ -184,6 +243,9 @@ impl Worker {
             let lease = self.plan[place];
             let key = (lease.job, lease.split);
             let Some(data) = self.jobs.get(&lease.job) else { continue };
+            if data.layout.indivisible && !matches!(self.graphs.get(&lease.job), Some(GraphLoad::Loaded)) {
+                continue;
+            }
             let len = data.layout.split_len(lease.split);
             let work = self.works.entry(key).or_insert_with(|| Work {
                 from: lease.start_offset,
@@ -204,7 +266,8 @@ impl Worker {
         let (Some(work), Some(data)) = (self.works.get_mut(&(job, split)), self.jobs.get(&job)) else {
             return;
         };
-        let to = (work.next + self.cut).min(work.len);
+        let rows = if data.layout.indivisible { data.layout.batch_rows } else { self.cut };
+        let to = (work.next + rows).min(work.len);
         let rows = data.rows(split, work.next, to);
         let kept: Vec<u32> = (work.next..to)
             .zip(rows)
@@ -235,7 +298,7 @@ impl Worker {
     }
 
     fn output_of(&self, task: &Task) -> TaskOutput {
-        let of_task = |data: &&Rc<JobData>| data.spec.pipeline.source == task.source;
+        let of_task = |data: &&Rc<JobData>| data.spec.pipeline.listed_source() == task.source;
         let shards = &self.known.iter().find(of_task).expect("a source that a job has").manifest.shards;
         match &task.shards {
             None => TaskOutput::Listed(shards.iter().map(|shard| shard.object.clone()).collect()),
@@ -243,7 +306,7 @@ impl Worker {
                 let index = |object: &ShardRef| {
                     shards.iter().find(|shard| shard.object == *object).expect("a listed shard")
                 };
-                TaskOutput::Indexed(asked.iter().map(|object| index(object).index.clone()).collect())
+                TaskOutput::Indexed(asked.iter().map(|object| index(object).to_indexed()).collect())
             }
         }
     }

@@ -9,7 +9,7 @@ async fn queued_requests_are_committed_together() {
     let opening: Vec<_> = (0..100)
         .map(|number| {
             let spec = Box::new(spec(&format!("run {number}")));
-            bench.requests.push(Request::OpenJob { spec, saved: None }).unwrap()
+            bench.requests.push(Request::OpenJob { spec, saved: Default::default() }).unwrap()
         })
         .collect();
     let task = bench.start();
@@ -34,7 +34,7 @@ async fn requests_during_a_write_are_decided_together() {
     let requests = Arc::clone(&bench.requests);
     let open = |name: u32| {
         let spec = Box::new(spec(&format!("run {name}")));
-        requests.push(Request::OpenJob { spec, saved: None }).unwrap()
+        requests.push(Request::OpenJob { spec, saved: Default::default() }).unwrap()
     };
     let mut opening = vec![open(0)];
     has_begun.await.unwrap();

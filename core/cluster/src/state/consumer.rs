@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use feedline_data::checkpoint::PositionHistory;
+use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{Millis, SessionId};
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{ConsumerReport, ConsumerStats};
@@ -39,6 +40,8 @@ pub(crate) struct TrackedConsumer {
     pub(crate) history: Option<Box<PositionHistory>>,
     /// Whether the session has announced its end.
     pub(crate) has_ended: bool,
+    /// Unbounded jobs: how much of the growth the consumer knows.
+    pub(crate) known_growth: KnownGrowth,
 }
 
 impl TrackedConsumer {
@@ -59,6 +62,7 @@ impl TrackedConsumer {
             slot_ns: 0,
             history: None,
             has_ended: false,
+            known_growth: KnownGrowth::default(),
         }
     }
 

@@ -28,6 +28,10 @@ impl<K: Ord + Copy> Deadlines<K> {
         self.by_time.insert((at, key));
     }
 
+    pub(crate) fn contains(&self, key: K) -> bool {
+        self.times.contains_key(&key)
+    }
+
     pub(crate) fn remove(&mut self, key: K) {
         if let Some(at) = self.times.remove(&key) {
             self.by_time.remove(&(at, key));

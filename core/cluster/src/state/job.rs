@@ -4,18 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use feedline_data::checkpoint::{OpenRange, POSITION_VERSION, Position};
+use feedline_data::growth::GrowthPosition;
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::DatasetSummary;
+use feedline_data::messages::samples::TopicSample;
 use feedline_data::messages::{JobSpec, JobState, MAX_WANTED_SPLITS, WorkerJobStats};
 use feedline_data::pipeline::OrderMode;
 
 use super::candidates::CandidateQueue;
 use super::consumer::TrackedConsumer;
 use super::deadlines::Deadlines;
+use super::first_record::FirstRecordWait;
+use super::graph_workers::GraphWorkers;
+use super::job_growth::JobGrowth;
 use super::leases::{LeaseAges, LeaseIndex, LeaseState, UnreachableHolders};
 use super::missing_splits::MissingSplits;
 use super::open_splits::OpenSplits;
+use super::run_workers::RunWorkers;
 use super::slot_ownership::SlotTable;
 use super::slot_rebalance::SlotRebalance;
 use super::step_queries::StepQueries;
@@ -30,6 +36,8 @@ const MIN_STREAM_SPLITS: u32 = 64;
 /// hold at least [`MIN_CONSUMER_SPLITS`].
 const MAX_RELAXED_SPLITS: u32 = 65_536;
 const MIN_CONSUMER_SPLITS: u32 = 16;
+/// Factor by which leases of compressed data are late later than others.
+const COMPRESSED_STRAGGLER_FACTOR: u64 = 15;
 
 /// Streams with leases that the next step must check.
 #[derive(Debug, Default)]
@@ -63,8 +71,12 @@ pub(crate) struct TrackedJob {
     pub(crate) slots: SlotTable,
     /// Epoch and round of the latest split, in the order of the job, that has been granted.
     pub(crate) last_granted: Option<(u32, u64)>,
+    /// Unbounded jobs: the recorded segments.
+    pub(crate) growth: Option<Box<JobGrowth>>,
 
     // The remaining fields are soft state.
+    /// Unbounded jobs that are being prepared: the wait for the first record of their topics.
+    pub(crate) first_record: FirstRecordWait,
     pub(crate) consumers: BTreeMap<u32, TrackedConsumer>,
     /// Elastic and relaxed jobs: times of the last reports of consumers that lose slots or splits when they are silent.
     pub(crate) report_times: Deadlines<u32>,
@@ -89,6 +101,10 @@ pub(crate) struct TrackedJob {
     pub(crate) late_splits: BTreeSet<SplitRef>,
     /// The lease candidates; `None` before the first grant and after a change of the plan or the workers.
     pub(crate) candidates: Option<CandidateQueue>,
+    /// The workers of long runs.
+    pub(crate) run_workers: RunWorkers,
+    /// Jobs that sample a graph: the workers that load it.
+    pub(crate) graph_workers: GraphWorkers,
     /// Candidates that have never held a split of the job, since the candidates were chosen in this step.
     pub(crate) new_candidates: Vec<WorkerId>,
     /// Candidates with a changed load.
@@ -112,6 +128,8 @@ impl TrackedJob {
             leases: LeaseIndex::default(),
             slots: SlotTable::default(),
             last_granted: None,
+            growth: None,
+            first_record: FirstRecordWait::default(),
             consumers: BTreeMap::new(),
             report_times: Deadlines::default(),
             consumers_with_room: BTreeSet::new(),
@@ -127,6 +145,8 @@ impl TrackedJob {
             lease_ages: LeaseAges::default(),
             late_splits: BTreeSet::new(),
             candidates: None,
+            run_workers: RunWorkers::default(),
+            graph_workers: GraphWorkers::default(),
             new_candidates: Vec::new(),
             changed_loads: BTreeSet::new(),
             is_planned: false,
@@ -241,6 +261,22 @@ impl TrackedJob {
         open.or_else(|| self.streams.next_offset(split))
     }
 
+    /// Returns the age of a lease from which an idle worker may compute a copy of its split. Splits of compressed data are large,
+    /// and a copy decompresses all of their blocks again.
+    pub(crate) fn straggler_ms(&self, settings: &ClusterSettings) -> Millis {
+        let is_compressed = self.dataset.as_ref().is_some_and(|dataset| dataset.is_compressed);
+        if is_compressed {
+            COMPRESSED_STRAGGLER_FACTOR * settings.straggler_ms
+        } else {
+            settings.straggler_ms
+        }
+    }
+
+    /// Returns the key of the long runs that a split reads; `None` if any worker may compute the split.
+    pub(crate) fn run_key(&self, split: SplitRef) -> Option<u64> {
+        self.running_layout()?.run_key(self.dataset.as_ref()?, split)
+    }
+
     /// Recomputes the missing splits of the touched streams, and returns these streams. `ahead` is the number of splits
     /// ahead that keep the workers busy.
     pub(crate) fn refresh_missing(&mut self, ahead: usize) -> TouchedStreams {
@@ -276,6 +312,16 @@ impl TrackedJob {
             }
         });
         let streams = self.streams.positions();
+        let ranges: Vec<OpenRange> = open.collect();
+        let growth = self.growth.as_ref().map(|growth| {
+            let open = ranges.iter().map(|range| StreamPosition { epoch: range.epoch, row: range.start_row });
+            let growth = growth.recorded.before(layout, streams.iter().copied().chain(open));
+            Box::new(GrowthPosition {
+                growth,
+                columns: dataset.schema.clone(),
+                split_rows: layout.split_rows,
+            })
+        });
         let epochs = streams.iter().map(|stream| stream.epoch);
         let epoch =
             epochs.chain(self.open_splits.iter().map(|(split, _)| split.epoch)).min().unwrap_or_default();
@@ -284,17 +330,21 @@ impl TrackedJob {
             version: POSITION_VERSION,
             pipeline: self.spec.pipeline.fingerprint(),
             dataset: dataset.fingerprint.clone(),
+            content: dataset.content.clone(),
             order: self.spec.pipeline.order,
             virtual_consumers: self.spec.virtual_consumers,
             streams: streams.to_vec(),
-            open_ranges: open.collect(),
+            open_ranges: ranges,
+            ranges: dataset.ranges.clone().filter(|_| growth.is_none()),
+            growth,
+            split_rows: layout.indivisible.then_some(layout.split_rows),
         })
     }
 
     /// Returns the number of remaining passes over the dataset; 0 before the job has a layout. The remaining part of the
-    /// current pass counts as a fraction.
+    /// current pass counts as a fraction. An unbounded job reads each row once, so it has no further passes.
     pub(crate) fn passes_left(&self) -> f64 {
-        let Some(layout) = &self.layout else { return 0.0 };
+        let Some(layout) = self.layout.as_ref().filter(|layout| !layout.unbounded) else { return 0.0 };
         let epoch_rows = layout.epoch_rows().max(1) as f64;
         let stream_rows =
             if layout.streams == 1 { epoch_rows } else { epoch_rows / f64::from(layout.streams) };
@@ -304,6 +354,26 @@ impl TrackedJob {
         });
         let epochs = left.sum::<f64>() / streams.len().max(1) as f64;
         epochs.max(0.0) * f64::from(layout.passes)
+    }
+
+    /// Returns the number of rows of a growing source with an end that are not delivered; `None` for other sources, and before the
+    /// job has a layout. [`Self::topic_sample`] contains those of an unbounded job.
+    pub(crate) fn lag_rows(&self) -> Option<u64> {
+        let layout = self.layout.as_ref().filter(|layout| !layout.unbounded)?;
+        let open = self.open_splits.iter().map(|(split, open)| (split, open.offset));
+        let is_growing = self.spec.pipeline.source.is_growing();
+        is_growing.then(|| layout.undelivered_rows(self.streams.positions(), open))
+    }
+
+    /// Returns the rows that have arrived in the topics of an unbounded job. All rows of a job with an end have arrived before it
+    /// starts, so its topics do not determine its rate.
+    pub(crate) fn topic_sample(&self) -> Option<TopicSample> {
+        let (layout, growth) = (self.layout.as_ref()?, self.growth.as_ref()?);
+        Some(TopicSample {
+            arrived_rows: growth.arrived_rows(),
+            backlog_rows: growth.backlog_rows(layout, self.streams.positions()),
+            step_rows: layout.full_step_rows(),
+        })
     }
 
     /// Marks the plans of all consumers as changed.

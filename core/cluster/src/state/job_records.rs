@@ -1,14 +1,18 @@
 //! Applies records to the durable state of a job, and builds the records of a snapshot.
 
+use feedline_data::growth::{Growth, GrowthPartition};
 use feedline_data::ids::{Millis, SessionId};
-use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::mix::MixChange;
+use feedline_data::segments::Segment;
 
 use super::job::{TouchedStreams, TrackedJob};
+use super::job_growth::JobGrowth;
 use super::open_splits::{OpenSplit, OpenSplits};
 use super::slot_ownership::{SlotOwnership, SlotTable};
 use super::streams::StreamPositions;
+use crate::dataset_checks::layout_of;
 use crate::records::Record;
 
 impl TrackedJob {
@@ -17,7 +21,7 @@ impl TrackedJob {
             Record::Opened { .. } => {}
             Record::DatasetIndexed { dataset, .. } => {
                 self.last_seen = now;
-                self.apply_dataset_indexed(dataset);
+                self.apply_dataset_indexed(dataset, now);
             }
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
@@ -39,9 +43,15 @@ impl TrackedJob {
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
             Record::SlotsMoved { rank, session, slots, .. } => self.apply_slots_moved(*rank, *session, slots),
             Record::WeightsChanged { change, .. } => self.apply_mix_change(change),
-            Record::Progress { streams, open_splits, slots, last_granted, mix, .. } => {
+            Record::Grown { partitions, segment, epoch_ms, .. } => {
+                self.apply_grown(partitions, segment.as_ref(), *epoch_ms, now);
+            }
+            Record::Progress { streams, open_splits, slots, last_granted, mix, growth, .. } => {
                 self.last_granted = *last_granted;
                 self.restore_progress(streams, open_splits, slots, mix);
+                if let Some(growth) = growth {
+                    self.set_growth((**growth).clone(), now);
+                }
             }
             Record::Ended { state, .. } => {
                 self.end_state = Some(state.clone());
@@ -53,9 +63,8 @@ impl TrackedJob {
         }
     }
 
-    fn apply_dataset_indexed(&mut self, dataset: &DatasetSummary) {
-        let mut layout =
-            Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
+    fn apply_dataset_indexed(&mut self, dataset: &DatasetSummary, now: Millis) {
+        let mut layout = layout_of(&self.spec, dataset);
         let start = self.spec.start.as_ref();
         layout.mix_changes = start.map(|start| start.mix.clone()).unwrap_or_default();
         let position = |stream: u32| {
@@ -75,9 +84,43 @@ impl TrackedJob {
         if layout.coordinated {
             self.leases.index_rounds();
         }
+        let growth = start.and_then(|start| start.growth.as_ref()).map(|growth| growth.growth.clone());
+        if layout.unbounded {
+            self.set_growth(growth.unwrap_or_default(), now);
+        }
         self.dataset = Some(dataset.clone());
         self.layout = Some(layout);
         self.touched_streams = TouchedStreams::all();
+    }
+
+    fn set_growth(&mut self, growth: Growth, now: Millis) {
+        self.streams.set_recorded(growth.rounds);
+        self.growth = Some(Box::new(JobGrowth::new(growth, now)));
+    }
+
+    /// Adds partitions and a segment, and removes the segments that are delivered to all streams.
+    fn apply_grown(
+        &mut self,
+        partitions: &[GrowthPartition],
+        segment: Option<&Segment>,
+        epoch_ms: u64,
+        now: Millis,
+    ) {
+        let first = self.first_undelivered_round();
+        let Some(growth) = &mut self.growth else { return };
+        growth.recorded.extend(partitions, segment, epoch_ms);
+        growth.recorded.trim(first);
+        if segment.is_some() {
+            growth.on_recorded(now);
+            self.streams.set_recorded(growth.recorded.rounds);
+            self.touched_streams.streams.extend(0..self.streams.len() as u32);
+        }
+    }
+
+    /// The first round that is not delivered to all streams.
+    pub(crate) fn first_undelivered_round(&self) -> u64 {
+        let open = self.open_splits.iter().next().map(|(split, _)| split.ordinal);
+        self.streams.first_round().into_iter().chain(open).min().unwrap_or(0)
     }
 
     fn apply_assigned(&mut self, consumer: Option<u32>, splits: &[SplitRef]) {
@@ -176,6 +219,7 @@ impl TrackedJob {
                 slots: self.slots.as_slice().to_vec(),
                 last_granted: self.last_granted,
                 mix: self.layout.as_ref().map(|layout| layout.mix_changes.clone()).unwrap_or_default(),
+                growth: self.growth.as_ref().map(|growth| Box::new(growth.recorded.clone())),
             });
         }
         let by_worker = self.leases.by_worker().into_iter();

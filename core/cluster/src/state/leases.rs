@@ -217,40 +217,39 @@ impl UnreachableHolders {
 }
 
 /// Leases in the order of their grants, so that a step finds old leases without a scan. The first queue contains leases that
-/// are not late yet, and the second queue contains late leases that are not recallable yet. Callers skip ended leases.
+/// are not late yet, and the second queue contains leases that are not recallable yet. Callers skip ended leases.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseAges {
-    young: VecDeque<(Millis, SplitRef)>,
-    late: VecDeque<(Millis, SplitRef)>,
+    not_late: VecDeque<(Millis, SplitRef)>,
+    not_recallable: VecDeque<(Millis, SplitRef)>,
 }
 
 impl LeaseAges {
     pub(crate) fn push(&mut self, granted_at: Millis, split: SplitRef) {
-        self.young.push_back((granted_at, split));
+        self.not_late.push_back((granted_at, split));
+        self.not_recallable.push_back((granted_at, split));
     }
 
     /// Removes and returns the next lease that has reached `age_ms` and is therefore late.
     pub(crate) fn pop_late(&mut self, now: Millis, age_ms: u64) -> Option<SplitRef> {
-        let (granted_at, split) = self.young.pop_front_if(|(at, _)| now >= at.saturating_add(age_ms))?;
-        self.late.push_back((granted_at, split));
-        Some(split)
+        self.not_late.pop_front_if(|(at, _)| now >= at.saturating_add(age_ms)).map(|(_, split)| split)
     }
 
-    /// Removes and returns the next late lease that has reached `age_ms` and can therefore be recalled.
+    /// Removes and returns the next lease that has reached `age_ms` and can therefore be recalled.
     pub(crate) fn pop_recallable(&mut self, now: Millis, age_ms: u64) -> Option<SplitRef> {
-        self.late.pop_front_if(|(at, _)| now >= at.saturating_add(age_ms)).map(|(_, split)| split)
+        self.not_recallable.pop_front_if(|(at, _)| now >= at.saturating_add(age_ms)).map(|(_, split)| split)
     }
 
     /// Returns the time at which the next lease becomes late or recallable.
     pub(crate) fn next_deadline(&self, late_ms: u64, recall_ms: u64) -> Option<Millis> {
-        let late = self.young.front().map(|(at, _)| at.saturating_add(late_ms));
-        let recallable = self.late.front().map(|(at, _)| at.saturating_add(recall_ms));
+        let late = self.not_late.front().map(|(at, _)| at.saturating_add(late_ms));
+        let recallable = self.not_recallable.front().map(|(at, _)| at.saturating_add(recall_ms));
         late.into_iter().chain(recallable).min()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.young.clear();
-        self.late.clear();
+        self.not_late.clear();
+        self.not_recallable.clear();
     }
 }
 
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_become_late_and_then_recallable() {
+    fn leases_become_late_and_recallable() {
         let mut ages = LeaseAges::default();
         ages.push(10, split(0, 0, 0));
         ages.push(20, split(0, 0, 1));

@@ -5,17 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use feedline_data::growth::GrowthPartition;
 use feedline_data::ids::{TaskId, WorkerId};
-use feedline_data::manifest::{Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::manifest::{IndexedShard, Manifest, Shard, ShardChanges, ShardRef};
+use feedline_data::schema::Field;
+use feedline_data::shared_vec::SharedVec;
+
+use crate::SavedIndexes;
 
 #[derive(Debug, Default)]
 pub(crate) struct Preparation {
-    /// The saved index, until it is compared with the listed shards.
+    /// The latest saved index, until it is compared with the listed shards.
     pub(crate) saved_index: Option<Arc<Manifest>>,
+    /// The index that the start position refers to, if it is known.
+    pub(crate) start_index: Option<Arc<Manifest>>,
+    /// The shards that changed since the saved index.
+    pub(crate) changes: ShardChanges,
     /// The index that the driver is saving.
     pub(crate) unsaved_index: Option<Arc<Manifest>>,
+    /// The partitions of a new unbounded job, with their first offsets.
+    pub(crate) partitions: Vec<GrowthPartition>,
     listed: Vec<ShardRef>,
-    indexed: Vec<Option<ShardIndex>>,
+    /// The numbers of the listed shards that tasks index.
+    pending: Vec<usize>,
+    indexed: Vec<Option<IndexedShard>>,
+    /// The columns of a shard, which other shards share.
+    columns: Option<SharedVec<Field>>,
     indexed_shards: usize,
     tasks: BTreeMap<TaskId, PendingTask>,
     waiting: BTreeSet<TaskId>,
@@ -24,14 +39,14 @@ pub(crate) struct Preparation {
 /// An unfinished task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingTask {
-    /// The shards to index, as a range of the listed shards; `None` for the task that lists the shards.
+    /// The shards to index, as a range of the pending shards; `None` for the task that lists the shards.
     pub(crate) shards: Option<Range<usize>>,
     pub(crate) worker: Option<WorkerId>,
 }
 
 impl Preparation {
-    pub(crate) fn new(saved_index: Option<Arc<Manifest>>) -> Self {
-        Self { saved_index, ..Self::default() }
+    pub(crate) fn new(saved: SavedIndexes) -> Self {
+        Self { saved_index: saved.latest, start_index: saved.of_start, ..Self::default() }
     }
 
     pub(crate) fn add_task(&mut self, id: TaskId, shards: Option<Range<usize>>) {
@@ -72,19 +87,36 @@ impl Preparation {
         (self.tasks.len() - self.waiting.len(), self.waiting.len())
     }
 
-    pub(crate) fn set_listed(&mut self, shards: Vec<ShardRef>) {
-        self.indexed = vec![None; shards.len()];
-        self.indexed_shards = 0;
+    /// Sets the listed shards. `indexed` contains the index of each shard that is already known.
+    pub(crate) fn set_listed(&mut self, shards: Vec<ShardRef>, indexed: Vec<Option<IndexedShard>>) {
+        self.pending = (0..shards.len()).filter(|shard| indexed[*shard].is_none()).collect();
+        self.indexed_shards = shards.len() - self.pending.len();
+        self.indexed = indexed;
         self.listed = shards;
     }
 
-    pub(crate) fn listed(&self, range: Range<usize>) -> Vec<ShardRef> {
-        self.listed.get(range).map(<[ShardRef]>::to_vec).unwrap_or_default()
+    /// The shards that tasks index, in order.
+    pub(crate) fn pending(&self, range: Range<usize>) -> Vec<ShardRef> {
+        let numbers = self.pending.get(range).unwrap_or_default();
+        numbers.iter().map(|number| self.listed[*number].clone()).collect()
     }
 
-    pub(crate) fn set_indexes(&mut self, range: Range<usize>, indexes: Vec<ShardIndex>) {
+    /// The number of shards that tasks index.
+    pub(crate) fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(crate) fn set_indexes(&mut self, range: Range<usize>, mut indexes: Vec<IndexedShard>) {
+        // Most shards have the columns of the first one.
+        let schemas = indexes.iter_mut().filter_map(|shard| shard.index.schema.as_mut());
+        let first = self.columns.iter_mut();
+        SharedVec::share(first.chain(schemas.map(|schema| &mut schema.fields)));
+        if self.columns.is_none() {
+            let mut schemas = indexes.iter().filter_map(|shard| shard.index.schema.as_ref());
+            self.columns = schemas.next().map(|schema| schema.fields.clone());
+        }
         for (place, index) in range.zip(indexes) {
-            if self.indexed[place].replace(index).is_none() {
+            if self.indexed[self.pending[place]].replace(index).is_none() {
                 self.indexed_shards += 1;
             }
         }
@@ -98,7 +130,8 @@ impl Preparation {
         let listed = std::mem::take(&mut self.listed).into_iter();
         let indexes = std::mem::take(&mut self.indexed).into_iter().flatten();
         self.indexed_shards = 0;
-        Some(listed.zip(indexes).map(|(object, index)| Shard { object, index }).collect())
+        let shard = |(object, IndexedShard { index, digest })| Shard { object, index, digest };
+        Some(listed.zip(indexes).map(shard).collect())
     }
 
     /// Returns the numbers of indexed and listed shards.
@@ -112,19 +145,26 @@ impl Preparation {
 
 #[cfg(test)]
 mod tests {
+    use feedline_data::manifest::ShardIndex;
+
     use super::*;
 
     fn shard(number: usize) -> ShardRef {
-        ShardRef { url: format!("file:///{number}"), size_bytes: 1, version: String::new(), part: 0 }
+        ShardRef {
+            url: format!("file:///{number}"),
+            size_bytes: 1,
+            version: String::new(),
+            ..ShardRef::default()
+        }
     }
 
-    fn index() -> ShardIndex {
-        ShardIndex { blocks: Vec::new(), schema: None, defects: Vec::new() }
+    fn index() -> IndexedShard {
+        ShardIndex { blocks: Vec::new(), schema: None, defects: Vec::new(), ..ShardIndex::default() }.into()
     }
 
     #[test]
     fn tasks_wait_run_and_return() {
-        let mut preparation = Preparation::new(None);
+        let mut preparation = Preparation::new(SavedIndexes::default());
         preparation.add_task(TaskId(1), None);
         preparation.add_task(TaskId(2), Some(0..1));
         assert_eq!(preparation.task_counts(), (0, 2));
@@ -141,9 +181,9 @@ mod tests {
 
     #[test]
     fn shards_are_complete_once_each_is_indexed() {
-        let mut preparation = Preparation::new(None);
-        preparation.set_listed((0..3).map(shard).collect());
-        assert_eq!((preparation.progress(), preparation.listed(1..3).len()), ((0, 3), 2));
+        let mut preparation = Preparation::new(SavedIndexes::default());
+        preparation.set_listed((0..3).map(shard).collect(), vec![None; 3]);
+        assert_eq!((preparation.progress(), preparation.pending(1..3).len()), ((0, 3), 2));
         preparation.set_indexes(0..2, vec![index(); 2]);
         preparation.set_indexes(1..2, vec![index()]);
         assert_eq!((preparation.progress(), preparation.take_shards()), ((2, 3), None));
@@ -153,5 +193,17 @@ mod tests {
             shards.iter().map(|shard| shard.object.url.as_str()).collect::<Vec<_>>(),
             ["file:///0", "file:///1", "file:///2"]
         );
+    }
+
+    #[test]
+    fn only_shards_without_an_index_are_pending() {
+        let mut preparation = Preparation::new(SavedIndexes::default());
+        preparation.set_listed((0..4).map(shard).collect(), vec![Some(index()), None, Some(index()), None]);
+        assert_eq!((preparation.progress(), preparation.pending_len()), ((2, 4), 2));
+        assert_eq!(preparation.pending(0..2), [shard(1), shard(3)]);
+        preparation.set_indexes(1..2, vec![index()]);
+        preparation.set_indexes(0..1, vec![index()]);
+        let shards = preparation.take_shards().expect("each is indexed");
+        assert!(shards.iter().map(|shard| shard.object.clone()).eq((0..4).map(shard)));
     }
 }

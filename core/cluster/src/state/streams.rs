@@ -20,7 +20,7 @@ impl StreamPositions {
     pub(crate) fn new(layout: &Layout, positions: Vec<StreamPosition>) -> Self {
         let mut table = Self { epochs: layout.epochs, ..Self::default() };
         for (stream, position) in (0..layout.streams).zip(positions) {
-            let splits = layout.splits(stream);
+            let splits = if layout.unbounded { 0 } else { layout.splits(stream) };
             let head = layout.locate(stream, position);
             table.remaining_splits += splits_from(head, splits, layout.epochs);
             table.unfinished_streams += usize::from(!layout.is_end(stream, position));
@@ -29,6 +29,26 @@ impl StreamPositions {
             table.epoch_splits.push(splits);
         }
         table
+    }
+
+    /// Unbounded jobs: sets the number of recorded rounds. Later splits do not exist yet.
+    pub(crate) fn set_recorded(&mut self, rounds: u64) {
+        self.remaining_splits = 0;
+        for (head, splits) in self.heads.iter().zip(&mut self.epoch_splits) {
+            *splits = rounds;
+            self.remaining_splits += splits_from(*head, rounds, self.epochs);
+        }
+    }
+
+    /// The first round that is not delivered to all streams; `None` after the last row.
+    pub(crate) fn first_round(&self) -> Option<u64> {
+        self.heads.iter().flatten().map(|(split, _)| split.ordinal).min()
+    }
+
+    /// The number of splits of a stream from its position to the end of the job, or to the last recorded round.
+    pub(crate) fn splits_ahead(&self, stream: u32) -> u64 {
+        let splits = self.epoch_splits.get(stream as usize).copied().unwrap_or_default();
+        splits_from(self.head(stream), splits, self.epochs)
     }
 
     pub(crate) fn positions(&self) -> &[StreamPosition] {
@@ -79,7 +99,9 @@ impl StreamPositions {
     pub(crate) fn splits_from(&self, stream: u32) -> impl Iterator<Item = SplitRef> + use<> {
         let splits = self.epoch_splits.get(stream as usize).copied().unwrap_or_default();
         let epochs = self.epochs;
-        std::iter::successors(self.head(stream).map(|(split, _)| split), move |split| {
+        // The head of an unbounded job may be after the last recorded split.
+        let head = self.head(stream).map(|(split, _)| split).filter(|split| split.ordinal < splits);
+        std::iter::successors(head, move |split| {
             if split.ordinal + 1 < splits {
                 return Some(SplitRef { ordinal: split.ordinal + 1, ..*split });
             }
@@ -99,7 +121,9 @@ impl StreamPositions {
 }
 
 fn splits_from(head: Option<(SplitRef, u32)>, epoch_splits: u64, epochs: u32) -> u64 {
-    head.map_or(0, |(split, _)| u64::from(epochs - split.epoch) * epoch_splits - split.ordinal)
+    head.map_or(0, |(split, _)| {
+        (u64::from(epochs - split.epoch) * epoch_splits).saturating_sub(split.ordinal)
+    })
 }
 
 #[cfg(test)]
@@ -123,6 +147,15 @@ mod tests {
             schema: Schema::default(),
             defects: 0,
             part_rows: Vec::new(),
+            part_runs: Vec::new(),
+            content: Default::default(),
+            index: String::new(),
+            changes: Default::default(),
+            is_compressed: false,
+            runs: Default::default(),
+            ranges: None,
+            batch_bytes: None,
+            graph: None,
         };
         Layout::new(&pipeline, &dataset, epochs, streams)
     }
@@ -170,5 +203,27 @@ mod tests {
             prop_assert_eq!((table.len(), table.positions().len()), (streams as usize, streams as usize));
             prop_assert_eq!((table.position(streams), table.head(streams)), (None, None));
         }
+    }
+
+    #[test]
+    fn only_recorded_splits_of_an_unbounded_job_exist() {
+        let layout = Layout { unbounded: true, ..layout(1 << 40, 1, 2) };
+        let at = |rows: u64| StreamPosition { epoch: 0, row: rows * layout.split_rows };
+        let mut table = StreamPositions::new(&layout, vec![at(0), at(3)]);
+        let listed = |table: &StreamPositions, stream| -> Vec<u64> {
+            table.splits_from(stream).map(|split| split.ordinal).collect()
+        };
+        assert_eq!((table.remaining_splits(), listed(&table, 0)), (0, vec![]));
+        table.set_recorded(4);
+        assert_eq!((listed(&table, 0), listed(&table, 1)), (vec![0, 1, 2, 3], vec![3]));
+        assert_eq!((table.remaining_splits(), table.first_round()), (5, Some(0)));
+        table.advance(&layout, 0, at(4));
+        assert_eq!((listed(&table, 0), table.splits_ahead(0), table.remaining_splits()), (vec![], 0, 1));
+        table.set_recorded(6);
+        assert_eq!(
+            (listed(&table, 0), table.remaining_splits(), table.first_round()),
+            (vec![4, 5], 5, Some(3))
+        );
+        assert!(!table.is_finished());
     }
 }

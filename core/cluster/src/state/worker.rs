@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use feedline_data::graph::description::GraphHash;
 use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
-use feedline_data::layout::SplitRef;
+use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::memory::MemoryUsage;
-use feedline_data::messages::{ProcessCpu, TierCapacity, WorkerAddress, WorkerAllocations};
+use feedline_data::messages::{
+    GraphLoadState, GraphReport, ProcessCpu, StoreReport, TierCapacity, WorkerAddress, WorkerAllocations,
+};
 
 use super::candidates::CandidateLoad;
 use super::long_poll::LongPoll;
@@ -13,6 +16,8 @@ use super::long_poll::LongPoll;
 /// Number of rows leased ahead for each core. The number is small and does not depend on the measured rate, because changed
 /// mix weights take effect only after all leased rows.
 const LEASED_ROWS_PER_CORE: u64 = 16;
+/// Number of indivisible batches leased ahead for each core. One thread computes a batch, which takes much longer than a row.
+const LEASED_BATCHES_PER_CORE: u64 = 2;
 /// Maximum number of leases ahead of one job on one worker.
 const MAX_LEASES_AHEAD: u32 = 4_096;
 
@@ -41,6 +46,12 @@ pub(crate) struct TrackedWorker {
     pub(crate) caches: Vec<TierCapacity>,
     /// The bytes of the memory budget that each account uses.
     pub(crate) memory: Vec<MemoryUsage>,
+    /// The requests to each object store.
+    pub(crate) stores: Vec<StoreReport>,
+    /// The graphs of the worker; `None` if the worker loads graphs only after it has received leases.
+    pub(crate) graphs: Option<GraphReport>,
+    /// Jobs of the plan that sample a graph.
+    pub(crate) graph_jobs: BTreeSet<JobId>,
     /// Nanoseconds from the start of the worker to its last report.
     pub(crate) elapsed_ns: u64,
     /// CPU time of the worker until its last report.
@@ -51,6 +62,8 @@ pub(crate) struct TrackedWorker {
     leases: BTreeMap<(JobId, SplitRef), bool>,
     leases_by_job: BTreeMap<JobId, JobLeases>,
     pub(crate) tasks: BTreeSet<TaskId>,
+    /// Jobs whose delivered offsets the worker commits to consumer groups.
+    pub(crate) commits: BTreeSet<JobId>,
     /// The number of changes of the worker's plan.
     pub(crate) revision: u64,
     pub(crate) parked: Option<LongPoll>,
@@ -78,12 +91,16 @@ impl TrackedWorker {
             nic_bytes_per_s: 0,
             caches: Vec::new(),
             memory: Vec::new(),
+            stores: Vec::new(),
+            graphs: None,
+            graph_jobs: BTreeSet::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
             allocations: WorkerAllocations::default(),
             leases: BTreeMap::new(),
             leases_by_job: BTreeMap::new(),
             tasks: BTreeSet::new(),
+            commits: BTreeSet::new(),
             revision,
             parked: None,
             unsettled_jobs: BTreeSet::new(),
@@ -95,6 +112,43 @@ impl TrackedWorker {
     /// Whether the worker accepts new leases and tasks.
     pub(crate) fn accepts_work(&self) -> bool {
         self.has_reported && !self.draining
+    }
+
+    /// Replaces the reported graphs. Returns the jobs whose loads have another state.
+    pub(crate) fn set_graphs(&mut self, graphs: Option<GraphReport>) -> BTreeSet<JobId> {
+        if self.graphs == graphs {
+            return BTreeSet::new();
+        }
+        let states = |graphs: &Option<GraphReport>| -> BTreeSet<(JobId, GraphLoadState)> {
+            graphs.iter().flat_map(|graphs| &graphs.jobs).map(|load| (load.job, load.state)).collect()
+        };
+        let before = std::mem::replace(&mut self.graphs, graphs);
+        let (before, after) = (states(&before), states(&self.graphs));
+        before.symmetric_difference(&after).map(|(job, _)| *job).collect()
+    }
+
+    /// How far the worker has loaded a job that samples a graph, if it reports this.
+    pub(crate) fn graph_state(&self, job: JobId) -> Option<GraphLoadState> {
+        self.graphs.as_ref()?.state_of(job)
+    }
+
+    /// Whether the worker can compute splits of a job that samples a graph.
+    pub(crate) fn has_loaded(&self, job: JobId) -> bool {
+        self.graphs.as_ref().is_none_or(|graphs| graphs.state_of(job) == Some(GraphLoadState::Loaded))
+    }
+
+    pub(crate) fn holds_graph(&self, topology: GraphHash) -> bool {
+        self.graphs.as_ref().is_some_and(|graphs| graphs.holds(topology))
+    }
+
+    /// Adds a job that samples a graph to the plan.
+    pub(crate) fn add_graph_job(&mut self, job: JobId) {
+        self.revision += u64::from(self.graph_jobs.insert(job));
+    }
+
+    /// Removes a job that samples a graph from the plan.
+    pub(crate) fn remove_graph_job(&mut self, job: JobId) {
+        self.revision += u64::from(self.graph_jobs.remove(&job));
     }
 
     /// The leased splits, ordered by job.
@@ -111,16 +165,16 @@ impl TrackedWorker {
     }
 
     /// The number of leased splits of a job that the worker has not computed.
-    fn uncomputed(&self, job: JobId) -> u32 {
+    pub(crate) fn uncomputed(&self, job: JobId) -> u32 {
         self.leases_by_job.get(&job).map_or(0, |leases| leases.held - leases.computed)
     }
 
     /// Returns the worker's load as a candidate for splits of a job.
-    pub(crate) fn load(&self, job: JobId, least_ahead: u32, split_rows: u64) -> CandidateLoad {
+    pub(crate) fn load(&self, job: JobId, least_ahead: u32, split: SplitParts) -> CandidateLoad {
         CandidateLoad {
             uncomputed: self.uncomputed(job),
             held: self.leases.len(),
-            ahead: leases_for_cores(least_ahead, self.cores, split_rows),
+            ahead: split.leases_for_cores(least_ahead, self.cores),
             memory_full: self.memory_full,
         }
     }
@@ -186,10 +240,25 @@ impl TrackedWorker {
     }
 }
 
-/// Returns the number of leases that keep all cores of a worker busy, at least `min_leases`.
-fn leases_for_cores(min_leases: u32, cores: u32, split_rows: u64) -> u32 {
-    let rows = u64::from(cores) * LEASED_ROWS_PER_CORE;
-    min_leases.max(rows.div_ceil(split_rows.max(1)).min(u64::from(MAX_LEASES_AHEAD)) as u32)
+/// The parts of a split that threads compute independently of each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SplitParts {
+    parts: u64,
+    /// The number of parts that are leased ahead for each core.
+    per_core: u64,
+}
+
+impl SplitParts {
+    pub(crate) fn of(layout: &Layout) -> Self {
+        let per_core = if layout.indivisible { LEASED_BATCHES_PER_CORE } else { LEASED_ROWS_PER_CORE };
+        Self { parts: layout.split_parts().max(1), per_core }
+    }
+
+    /// Returns the number of leases that keep all cores of a worker busy, at least `min_leases`.
+    fn leases_for_cores(self, min_leases: u32, cores: u32) -> u32 {
+        let parts = u64::from(cores) * self.per_core;
+        min_leases.max(parts.div_ceil(self.parts).min(u64::from(MAX_LEASES_AHEAD)) as u32)
+    }
 }
 
 /// Workers that can run more tasks, ordered by their numbers of running tasks, then by id.
@@ -202,11 +271,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_core_has_rows_from_the_start() {
-        assert_eq!(leases_for_cores(3, 64, 1024), 3);
-        assert_eq!(leases_for_cores(3, 64, 7), 147);
-        assert_eq!(leases_for_cores(3, 1, 7), 3);
-        assert_eq!(leases_for_cores(3, 1 << 20, 0), MAX_LEASES_AHEAD);
+    fn every_core_has_rows_or_batches_from_the_start() {
+        let rows = |parts| SplitParts { parts, per_core: LEASED_ROWS_PER_CORE };
+        assert_eq!(rows(1024).leases_for_cores(3, 64), 3);
+        assert_eq!(rows(7).leases_for_cores(3, 64), 147);
+        assert_eq!(rows(7).leases_for_cores(3, 1), 3);
+        assert_eq!(rows(1).leases_for_cores(3, 1 << 20), MAX_LEASES_AHEAD);
+        let batches = |parts| SplitParts { parts, per_core: LEASED_BATCHES_PER_CORE };
+        assert_eq!(batches(2).leases_for_cores(3, 64), 64, "a thread computes a batch of 1,024 seeds");
+        assert_eq!(batches(256).leases_for_cores(3, 64), 3);
     }
 
     proptest! {
@@ -246,7 +319,7 @@ mod tests {
                 prop_assert_eq!(worker.jobs().collect::<BTreeSet<_>>(), jobs);
                 for job in 0..3 {
                     let uncomputed = all.iter().filter(|((of, _), is_computed)| of.0 == job && !**is_computed).count();
-                    prop_assert_eq!(worker.load(JobId(job), 3, 1024).uncomputed as usize, uncomputed);
+                    prop_assert_eq!(worker.uncomputed(JobId(job)) as usize, uncomputed);
                 }
                 prop_assert_eq!(worker.is_computed(job, split), all.get(&(job, split)) == Some(&true));
             }

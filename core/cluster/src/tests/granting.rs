@@ -231,6 +231,7 @@ fn plan_of(job: JobId, parts: &[(u64, f64)]) -> Input {
     let share = |cores: f64| WorkerAllocations {
         cores: 0,
         jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+        stores: Vec::new(),
     };
     Input::Allocations {
         allocations: parts.iter().map(|(worker, cores)| (WorkerId(*worker), share(*cores))).collect(),

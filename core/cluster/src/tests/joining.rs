@@ -73,6 +73,7 @@ fn a_slow_worker_gets_no_split_that_its_holder_computes_earlier() {
         let share = |cores| WorkerAllocations {
             cores: 0,
             jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+            stores: Vec::new(),
         };
         Input::Allocations { allocations: [(WorkerId(1), share(4.0)), (WorkerId(2), share(cores))].into() }
     };

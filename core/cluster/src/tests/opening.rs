@@ -2,6 +2,7 @@
 
 use expect_test::expect;
 use feedline_data::checkpoint::{OpenRange, POSITION_VERSION, Position};
+use feedline_data::manifest::{TopicRange, TopicRanges};
 use feedline_data::pipeline::{FilterFunction, Function, FunctionEnvironment, OperatorKind, Repeat};
 use feedline_data::tenants::{Quota, TenantReads, Tenants};
 use feedline_data::urls::UrlPolicy;
@@ -300,11 +301,15 @@ fn a_start_position_beyond_the_limits_is_rejected() {
         version: POSITION_VERSION,
         pipeline: String::new(),
         dataset: String::new(),
+        content: Default::default(),
         order: OrderMode::Deterministic,
         virtual_consumers: streams as u32,
         streams: vec![StreamPosition::default(); streams],
         open_ranges: vec![OpenRange { epoch: 0, start_row: 0, end_row: 1 }; open],
         mix: Vec::new(),
+        growth: None,
+        ranges: None,
+        split_rows: None,
     };
     let refused = |start| {
         let mut bench = Bench::new();
@@ -313,16 +318,32 @@ fn a_start_position_beyond_the_limits_is_rejected() {
         assert!(bench.records.is_empty());
         refusal.message + "\n"
     };
+    let topic = |partitions: usize, last: u64, block_rows: u32| {
+        let url = "kafka://a:9092/events/0".to_owned();
+        let range = TopicRange { url, range: format!("id@0-{last}"), part: 0, block_rows, row_bytes: 10 };
+        let ranges = TopicRanges { columns: Schema::default(), partitions: vec![range; partitions] };
+        Position { ranges: Some(Box::new(ranges)), ..start(2, 0) }
+    };
     let wordy = Position { dataset: "d".repeat(9 << 20), ..start(2, 0) };
-    let text = refused(start(3, 0)) + &refused(start(2, 65_537)) + &refused(wordy);
+    let text = refused(start(3, 0))
+        + &refused(start(2, 65_537))
+        + &refused(topic(4_097, 1, 1))
+        + &refused(topic(1, 1 << 40, 4_096))
+        + &refused(topic(1, 8, 0))
+        + &refused(wordy);
     let (known, long) = text.split_at(text.find("the job specification").expect("the last message"));
     expect![[r#"
         the position has 3 streams, but the job has 2; set virtual_consumers to 3
         the position has 65537 undelivered row ranges, more than the limit of 65536; open the job from an earlier checkpoint
+        the position has 4097 ranges of offsets, more than the limit of 4096: use an unmodified checkpoint
+        the ranges of offsets in the position have 268435456 blocks, more than the limit of 4194304: use an unmodified checkpoint
+        the position has an invalid range of offsets: use an unmodified checkpoint
     "#]]
     .assert_eq(known);
     assert!(long.contains(" bytes long; the limit is 4194304 bytes; "), "{long}");
-    Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
+    for start in [start(2, 65_536), topic(4_096, 4_096, 4)] {
+        Bench::new().open(&JobSpec { start: Some(start), ..spec(4, 2) }).expect("within bounds");
+    }
 }
 
 #[test]

@@ -6,8 +6,10 @@ use super::*;
 
 /// A plan that gives a job cores of one worker.
 fn placed(job: JobId, worker: u64, cores: f64) -> Input {
-    let share =
-        WorkerAllocations { cores: 0, jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }] };
+    let share = WorkerAllocations {
+        jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+        ..WorkerAllocations::default()
+    };
     Input::Allocations { allocations: [(WorkerId(worker), share)].into() }
 }
 
@@ -68,6 +70,7 @@ fn a_worker_that_is_too_slow_for_a_split_gets_none() {
     let part = |cores| WorkerAllocations {
         cores: 0,
         jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+        stores: Vec::new(),
     };
     bench.step(Input::Allocations {
         allocations: [(WorkerId(1), part(8.0)), (WorkerId(2), part(0.25))].into(),

@@ -1,15 +1,18 @@
 //! Tests of listing and indexing, and of the checks against the dataset.
 
 use expect_test::expect;
+use feedline_data::checkpoint::Position;
 use feedline_data::layout::StreamPosition;
-use feedline_data::pipeline::{BatchParams, OperatorKind, Remainder, Repeat};
+use feedline_data::manifest::{TopicRange, TopicRanges};
+use feedline_data::messages::{index_key, saved_index_key};
+use feedline_data::pipeline::{BatchParams, KafkaOptions, OperatorKind, Remainder, Repeat};
 
 use super::*;
 
 /// The results of all tasks of a plan, taken from a manifest.
-fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
+pub(super) fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
     let index = |object: &ShardRef| {
-        manifest.shards.iter().find(|shard| shard.object == *object).expect("listed").index.clone()
+        manifest.shards.iter().find(|shard| shard.object == *object).expect("listed").to_indexed()
     };
     let result = |task: &feedline_data::messages::Task| match &task.shards {
         None => listed(task.id, manifest),
@@ -21,7 +24,7 @@ fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
 }
 
 /// Lets one worker prepare a job.
-fn prepare(bench: &mut Bench, manifest: &Manifest) {
+pub(super) fn prepare(bench: &mut Bench, manifest: &Manifest) {
     let mut plan = bench.worker(report(1)).expect("a first plan");
     for _ in 0..100 {
         let tasks = results(&plan, manifest);
@@ -69,7 +72,7 @@ fn indexing_is_distributed_over_workers_and_saved() {
     bench.worker(WorkerReport { tasks: results(&one, &manifest), ..report(1) });
     assert_eq!(bench.status(job).state, JobState::Running);
     let key = source_key("", &spec(4, 1).pipeline.source);
-    assert_eq!(bench.manifests, [(job, key, Arc::new(manifest))]);
+    assert_eq!(bench.manifests, [IndexToSave { job, key, manifest: Arc::new(manifest), in_use: Vec::new() }]);
 }
 
 #[test]
@@ -135,16 +138,9 @@ fn a_task_result_for_an_earlier_leader_is_ignored() {
 }
 
 #[test]
-fn a_saved_index_is_used_unless_shards_have_changed() {
+fn a_saved_index_that_is_still_valid_is_used() {
     let (bench, _) = Bench::running(&spec(4, 1), 8);
     assert_eq!(bench.manifests.len(), 1, "other coordinators may not have the index");
-    let mut bench = Bench::new();
-    let job = bench.open_with(&spec(4, 1), Some(Arc::new(manifest(&[8, 8])))).expect("a valid job");
-    let mut now = manifest(&[8, 8]);
-    now.shards[1].object.size_bytes = 11;
-    prepare(&mut bench, &now);
-    let message = "shard file:///d/1 changed after indexing: expected 10 bytes, found 11; restore the data, or rebuild the index with `feedline index --rebuild`";
-    assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
 }
 
 #[test]
@@ -154,7 +150,7 @@ fn reindex_also_ignores_the_saved_index_after_a_restart() {
     let old = Arc::new(manifest(&[5]));
     let job = bench.open_with(&spec, Some(Arc::clone(&old))).expect("a valid job");
     bench.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, bench.records.clone());
-    bench.cluster.set_saved_index(job, old);
+    bench.cluster.set_saved_index(job, Some(old).into());
     prepare(&mut bench, &manifest(&[8]));
     assert_eq!(bench.status(job).state, JobState::Completed);
     assert_eq!(bench.manifests.len(), 1);
@@ -265,4 +261,76 @@ fn sums_of_impossible_shard_sizes_saturate() {
     let status = bench.status(job);
     assert_eq!(status.state, JobState::Running);
     assert_eq!(status.dataset.map(|dataset| dataset.bytes), Some(u64::MAX));
+}
+
+/// A dataset of one Kafka partition.
+fn partition(topic_id: &str, offsets: u32) -> Manifest {
+    let range = TopicRange {
+        url: "kafka://a:9092/events/0".to_owned(),
+        range: format!("{topic_id}@0-{offsets}"),
+        part: 0,
+        block_rows: 4,
+        row_bytes: 10,
+    };
+    let ranges = TopicRanges { columns: manifest(&[1]).schema, partitions: vec![range] };
+    ranges.manifest().expect("a valid range")
+}
+
+#[test]
+fn a_job_resumes_in_a_topic_with_the_offsets_of_its_position() {
+    let mut spec = spec(4, 1);
+    spec.pipeline.source = Source::kafka("kafka://a:9092").with_kafka(KafkaOptions::topic("events"));
+    let recorded = partition("id", 8);
+    let key = index_key("", &spec.pipeline.source, &recorded.fingerprint());
+    let mut bench = Bench::new();
+    let job = bench.open(&spec).expect("a valid job");
+    prepare(&mut bench, &recorded);
+    assert_eq!((bench.status(job).state, &bench.manifests[0].key), (JobState::Running, &key));
+    let resumed = JobSpec { start: bench.status(job).position, ..spec };
+    assert_eq!(saved_index_key(&resumed), Some(key));
+    let state = |saved: Option<Manifest>, listed: &Manifest| {
+        let mut bench = Bench::new();
+        let job = bench.open_with(&resumed, saved.map(Arc::new)).expect("a valid job");
+        prepare(&mut bench, listed);
+        bench.status(job).state
+    };
+    let message = |state: JobState| match state {
+        JobState::Failed(message) => message,
+        other => panic!("not failed: {other:?}"),
+    };
+    assert_eq!(
+        state(Some(recorded.clone()), &partition("id", 20)),
+        JobState::Running,
+        "the topic has more records"
+    );
+    assert_eq!(state(None, &partition("id", 20)), JobState::Running, "the position contains the offsets");
+    let other = message(state(None, &partition("other", 8)));
+    assert!(other.contains("was deleted and created again"), "{other}");
+    let earlier = resumed.start.clone().map(|start| Position { ranges: None, ..start });
+    let mut bench = Bench::new();
+    let job = bench.open(&JobSpec { start: earlier, ..resumed.clone() }).expect("a valid job");
+    prepare(&mut bench, &partition("id", 20));
+    let unknown = message(bench.status(job).state);
+    assert!(unknown.starts_with("the coordinators have no record of the offsets"), "{unknown}");
+    let other = message(state(Some(recorded), &partition("other", 8)));
+    assert!(other.contains("was deleted and created again: its id was id and is other now"), "{other}");
+}
+
+#[test]
+fn only_the_position_of_a_topic_contains_its_offsets() {
+    let mut spec = spec(4, 1);
+    spec.pipeline.source = Source::kafka("kafka://a:9092").with_kafka(KafkaOptions::topic("events"));
+    let mut bench = Bench::new();
+    let job = bench.open(&spec).expect("a valid job");
+    prepare(&mut bench, &partition("id", 8));
+    let status = bench.status(job);
+    let ranges = status.position.and_then(|position| position.ranges).expect("the job can resume");
+    assert_eq!(ranges.partitions[0].range, "id@0-8");
+    assert_eq!(status.dataset.map(|dataset| (dataset.rows, dataset.ranges)), Some((8, None)));
+    match bench.ask(|request| Input::JobDetails { request, job }) {
+        Some(Reply::Details(details)) => {
+            assert_eq!((details.dataset.rows, details.dataset.ranges), (8, None))
+        }
+        other => panic!("not known: {other:?}"),
+    }
 }

@@ -68,7 +68,7 @@ fn a_plan_sets_limits_and_other_workers_have_an_even_share() {
     let [(before, _)] = limits(&mut bench, planned)[..] else { panic!("one worker") };
     let other = 3 - before;
     let allocation = JobAllocation { cores: 0.75, max_cores: 0.9, ..JobAllocation::unlimited(planned) };
-    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    let share = WorkerAllocations { jobs: vec![allocation], ..WorkerAllocations::default() };
     bench.step(Input::Allocations { allocations: [(WorkerId(other), share)].into() });
     bench.pass(300);
     let mut received = limits(&mut bench, planned);

@@ -25,7 +25,7 @@ fn a_small_run_in_records() {
         ..consumer_report(job, 0)
     });
     expect![[r#"
-        {"ready":{"job":1,"dataset":{"fingerprint":"cc20a1ca98f379ec","rows":12,"bytes":10,"shards":1,"blocks":1,"schema":{"fields":[{"name":"text","type":{"scalar":"int64"}}]},"defects":0}}}
+        {"ready":{"job":1,"dataset":{"fingerprint":"cc20a1ca98f379ec","rows":12,"bytes":10,"shards":1,"blocks":1,"schema":{"fields":[{"name":"text","type":{"scalar":"int64"}}]},"defects":0,"content":"7076511d6da24d766e4d685ab1288aa587ad5f4a503b44c9840b72dcd95c946f","index":"4b7862bd193dce74daad32032f3e27eef7d49f8a93eebeac188a0048e661d17f"}}}
         {"granted":{"job":1,"worker":1,"splits":[{"epoch":0,"ordinal":0,"stream":0},{"epoch":0,"ordinal":1,"stream":0},{"epoch":0,"ordinal":2,"stream":0}]}}
         {"advanced":{"job":1,"streams":[[0,{"epoch":0,"row":4}]]}}
         {"revoked":{"job":1,"worker":1,"splits":[{"epoch":0,"ordinal":2,"stream":0}]}}

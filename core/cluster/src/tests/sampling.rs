@@ -46,6 +46,7 @@ fn a_worker_receives_its_allocations_only_when_they_change() {
     let share = WorkerAllocations {
         cores: 3,
         jobs: vec![JobAllocation { cores: 1.5, ..JobAllocation::unlimited(job) }],
+        stores: Vec::new(),
     };
     let shares: BTreeMap<WorkerId, WorkerAllocations> = [(WorkerId(1), share.clone())].into();
     bench.step(Input::Allocations { allocations: shares.clone() });

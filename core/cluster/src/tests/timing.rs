@@ -109,7 +109,7 @@ fn uncomputed_splits_are_recalled_without_input() {
     bench.records.clear();
     let held = bench.held(1);
     let allocation = JobAllocation { cores: 1.0, ..JobAllocation::unlimited(job) };
-    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    let share = WorkerAllocations { jobs: vec![allocation], ..WorkerAllocations::default() };
     bench.step(Input::Allocations { allocations: [(WorkerId(2), share)].into() });
     bench.pass(1_999);
     assert!(!revoked(&bench));
@@ -127,7 +127,7 @@ fn a_plan_recalls_old_leases_only_after_it_has_settled() {
     bench.worker(report(1));
     bench.worker(report(2));
     let allocation = JobAllocation { cores: 1.0, ..JobAllocation::unlimited(job) };
-    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    let share = WorkerAllocations { jobs: vec![allocation], ..WorkerAllocations::default() };
     bench.step(Input::Allocations { allocations: [(WorkerId(2), share)].into() });
     bench.pass(499);
     assert!(!revoked(&bench));
@@ -141,7 +141,7 @@ fn a_draining_worker_keeps_its_leases() {
     bench.worker(WorkerReport { draining: true, ..report(1) });
     bench.worker(report(2));
     let allocation = JobAllocation { cores: 1.0, ..JobAllocation::unlimited(job) };
-    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    let share = WorkerAllocations { jobs: vec![allocation], ..WorkerAllocations::default() };
     bench.step(Input::Allocations { allocations: [(WorkerId(2), share)].into() });
     bench.pass(2_900);
     assert!(!revoked(&bench), "its splits are still computed");

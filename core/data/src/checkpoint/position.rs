@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::growth::GrowthPosition;
 use crate::layout::{Layout, StreamPosition};
-use crate::manifest::DatasetSummary;
+use crate::manifest::{ContentId, DatasetSummary, Manifest, TopicRanges};
 use crate::mix::MixChange;
 use crate::pipeline::OrderMode;
 
@@ -18,6 +19,9 @@ pub struct Position {
     pub pipeline: String,
     /// Fingerprint of the dataset.
     pub dataset: String,
+    /// The content id of the dataset. Unknown in a position of an earlier release, which only its fingerprint identifies.
+    #[serde(default, skip_serializing_if = "ContentId::is_unknown")]
+    pub content: ContentId,
     /// Order mode of the job.
     pub order: OrderMode,
     /// The number of virtual consumers of the job.
@@ -31,6 +35,17 @@ pub struct Position {
     /// Mix weight changes that affect rows after this position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixChange>,
+    /// Unbounded jobs: the recorded partitions, and the segments after this position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Box<GrowthPosition>>,
+    /// Bounded jobs on topics: the ranges of offsets. `None` in a position of an earlier release, in a mix with files, if the topics
+    /// exceed the limits of [`TopicRanges::check`], and in an unbounded job, whose offsets are in `growth`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<Box<TopicRanges>>,
+    /// Jobs with indivisible batches: the number of rows of a split. The expected size of a batch may differ when the job resumes,
+    /// but the order of rows must not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split_rows: Option<u64>,
 }
 
 /// Undelivered rows that are assigned to a consumer of a relaxed job.
@@ -56,6 +71,8 @@ pub struct Fingerprints {
     pub pipeline: String,
     /// Fingerprint of the dataset.
     pub dataset: String,
+    /// The content id of the dataset.
+    pub content: ContentId,
 }
 
 /// A step of a job whose layout determines the number of steps. Rank `r` owns the streams `r`, `r + ranks`, and so on.
@@ -80,15 +97,80 @@ impl Position {
             version: POSITION_VERSION,
             pipeline: fingerprints.pipeline,
             dataset: fingerprints.dataset,
+            content: fingerprints.content,
             order: OrderMode::Deterministic,
             virtual_consumers: layout.streams,
             streams: streams.map(|stream| stream_at(layout, stream, at.epoch, step_of(stream))).collect(),
             open_ranges: Vec::new(),
             mix: layout.mix_changes_from(at.epoch).to_vec(),
+            growth: None,
+            // The caller adds the ranges of the state.
+            ranges: None,
+            split_rows: layout.indivisible.then_some(layout.split_rows),
         }
     }
 
-    /// Checks that this position belongs to a job.
+    /// The number of rows of a split, if the position contains it.
+    pub fn stored_split_rows(&self) -> Option<u64> {
+        self.growth.as_ref().map(|growth| growth.split_rows).or(self.split_rows)
+    }
+
+    /// Checks that this position refers to the rows of a dataset. `saved_with` is the index of the dataset that the position
+    /// was saved with, if it is known. `accept_reuploaded` accepts shards with another validator if indexing reads only parts
+    /// of them, and these parts are equal.
+    ///
+    /// # Errors
+    /// Returns a message that names the shards that changed, and the fix.
+    pub fn check_content(
+        &self,
+        dataset: &DatasetSummary,
+        manifest: &Manifest,
+        saved_with: Option<&Manifest>,
+        accept_reuploaded: bool,
+    ) -> Result<(), String> {
+        if self.growth.is_some()
+            || !self.has_content_of(dataset)
+            || self.content.is_same_content(&dataset.content)
+        {
+            return Ok(());
+        }
+        let named =
+            saved_with.map(|saved| saved.describe_changes(manifest)).filter(|named| !named.is_empty());
+        // A content id does not tell which shards have other checksums.
+        let is_rewritten = || saved_with.is_some_and(|saved| saved.has_other_checksums(manifest));
+        if self.content.may_be_reuploaded(&dataset.content) && !is_rewritten() {
+            if accept_reuploaded {
+                return Ok(());
+            }
+            let named = named.map_or_else(String::new, |named| format!(": {named}"));
+            return Err(format!(
+                "the dataset may have changed since the position was saved{named}; indexing reads only parts of these shards, and \
+                 these parts are equal: if the same data was written again, resume with `--accept-reuploaded`, or `accept_reuploaded=True` in Python; otherwise restore \
+                 the original shards, or start without the position"
+            ));
+        }
+        Err(match named {
+            Some(named) => format!(
+                "the dataset changed since the position was saved: {named}; restore the original shards, or start without the position"
+            ),
+            None => format!(
+                "the dataset changed since the position was saved (content {}, but it is now {}, with {} rows in {} shards), and the \
+                 index that it was saved with is not available to name the shards; restore the original shards, or start without \
+                 the position",
+                self.content.short(),
+                dataset.content.short(),
+                dataset.rows,
+                dataset.shards
+            ),
+        })
+    }
+
+    /// Whether both this position and the dataset have a content id. Otherwise their fingerprints are compared.
+    fn has_content_of(&self, dataset: &DatasetSummary) -> bool {
+        !self.content.is_unknown() && !dataset.content.is_unknown()
+    }
+
+    /// Checks that this position belongs to a job. [`Self::check_content`] compares the contents of the dataset.
     ///
     /// # Errors
     /// Returns a message that names the difference and the fix.
@@ -111,7 +193,9 @@ impl Position {
                 self.pipeline
             ));
         }
-        if self.dataset != dataset.fingerprint {
+        // The growth identifies the topics.
+        let is_same_source = self.growth.is_some() || self.has_content_of(dataset);
+        if !is_same_source && self.dataset != dataset.fingerprint {
             return Err(format!(
                 "the position was saved with a different dataset (fingerprint {}, but this dataset has {}, with {} rows in {} shards); restore the original shards",
                 self.dataset, dataset.fingerprint, dataset.rows, dataset.shards
@@ -139,6 +223,48 @@ impl Position {
                 ));
             }
         }
+        if layout.indivisible {
+            self.check_batch_ends(layout)?;
+        }
+        match &self.growth {
+            Some(growth) => {
+                let open = self
+                    .open_ranges
+                    .iter()
+                    .map(|range| StreamPosition { epoch: range.epoch, row: range.start_row });
+                growth.check(layout, &self.streams.iter().copied().chain(open).collect::<Vec<_>>())
+            }
+            None if layout.unbounded => {
+                Err("the position does not contain the state of the topics; use an unmodified checkpoint"
+                    .to_owned())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Position {
+    /// Checks that a position of a job with indivisible batches has the splits of the layout, and is between batches.
+    fn check_batch_ends(&self, layout: &Layout) -> Result<(), String> {
+        if self.split_rows != Some(layout.split_rows) {
+            return Err(format!(
+                "invalid position: its splits have {} rows, but those of the job have {}; use an unmodified checkpoint",
+                self.split_rows.unwrap_or(0),
+                layout.split_rows
+            ));
+        }
+        let streams = (0..).zip(&self.streams).map(|(stream, position)| (stream, position.row));
+        let open = self.open_ranges.iter().map(|range| (0, range.start_row));
+        for (stream, row) in streams.chain(open) {
+            let is_between =
+                row.is_multiple_of(u64::from(layout.batch_rows)) || row == layout.stream_rows(stream);
+            if !is_between {
+                return Err(format!(
+                    "invalid position: row {row} of virtual consumer {stream} is within a batch of {} rows; use an unmodified checkpoint",
+                    layout.batch_rows
+                ));
+            }
+        }
         Ok(())
     }
 }
@@ -156,47 +282,4 @@ fn stream_at(layout: &Layout, stream: u32, epoch: u32, step: u64) -> StreamPosit
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pipeline::Remainder;
-
-    /// Two streams of 6 rows, 3 steps of 2 rows, 2 epochs.
-    fn layout(dataset_rows: u64) -> Layout {
-        Layout {
-            dataset_rows,
-            passes: 1,
-            epochs: 2,
-            streams: 2,
-            batch_rows: 2,
-            remainder: Remainder::Emit,
-            changes_rows: false,
-            split_rows: 4,
-            group_rows: 2,
-            coordinated: false,
-            mix_changes: Vec::new(),
-        }
-    }
-
-    fn at_step(layout: &Layout, ranks: u32, epoch: u32, step: u64, streams_ahead: u32) -> Vec<(u32, u64)> {
-        let fingerprints = Fingerprints { pipeline: "p".to_owned(), dataset: "d".to_owned() };
-        let position = Position::at_step(layout, fingerprints, JobStep { ranks, epoch, step, streams_ahead });
-        position.streams.iter().map(|stream| (stream.epoch, stream.row)).collect()
-    }
-
-    #[test]
-    fn a_step_determines_the_position_of_every_stream() {
-        let layout = layout(12);
-        assert_eq!(at_step(&layout, 1, 0, 1, 0), [(0, 2), (0, 2)]);
-        assert_eq!(at_step(&layout, 1, 0, 2, 1), [(1, 0), (0, 4)], "the first stream has delivered step 2");
-        assert_eq!(at_step(&layout, 2, 0, 2, 1), [(1, 0), (1, 0)], "the first stream of each rank");
-        assert_eq!(at_step(&layout, 1, 0, 3, 0), [(1, 0), (1, 0)]);
-        assert_eq!(at_step(&layout, 1, 1, 3, 0), [(2, 0), (2, 0)]);
-        assert_eq!(at_step(&layout, 1, u32::MAX, u64::MAX, 0), [(2, 0), (2, 0)]);
-    }
-
-    #[test]
-    fn a_job_without_rows_is_at_its_end() {
-        let layout = Layout { epochs: 1_000_000, ..layout(0) };
-        assert_eq!(at_step(&layout, 1, 0, 0, 0), [(1_000_000, 0); 2]);
-    }
-}
+mod tests;

@@ -17,7 +17,10 @@ fn layout(rows: u64, batch: u32, split_batches: u64, remainder: Remainder, chang
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
+        runs: Default::default(),
         mix_changes: Vec::new(),
+        unbounded: false,
+        indivisible: false,
     }
 }
 
@@ -186,6 +189,55 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn indivisible_batches_are_whole_and_in_order_and_arrive_once(
+        rows in 1u64..300, batch in 1u32..20, split_batches in 1u64..4, changes_rows: bool, drop: bool,
+        orders in (any::<u64>(), any::<u64>()), filter in 1u64..4, stop: prop::sample::Index,
+    ) {
+        let remainder = if drop { Remainder::Drop } else { Remainder::Emit };
+        let layout = layout(rows, batch, split_batches, remainder, changes_rows);
+        let layout = Layout { indivisible: true, ..layout };
+        prop_assume!(layout.stream_rows(0) > 0);
+        let keep = move |row: u64| !changes_rows || crate::random::mix64(row).is_multiple_of(filter);
+        let start = StreamPosition::default();
+        let (one, _) = deliver(&layout, start, batch, &keep, orders.0, usize::MAX);
+        let (two, _) = deliver(&layout, start, batch, &keep, orders.1, usize::MAX);
+        prop_assert_eq!(&one.batches, &two.batches);
+        prop_assert_eq!(one.dropped, 0);
+        let expected: Vec<Vec<u64>> = (0..2)
+            .flat_map(|epoch| (0..layout.stream_rows(0)).step_by(batch as usize).map(move |row| (epoch, row)))
+            .map(|(epoch, row)| {
+                let end = (row + u64::from(batch)).min(layout.stream_rows(0));
+                (row..end).map(|row| epoch * rows + row).filter(|row| keep(*row)).collect()
+            })
+            .collect();
+        prop_assert_eq!(Some(expected.len() as u64), layout.steps().map(|steps| 2 * steps));
+        prop_assert_eq!(&one.batches, &expected);
+        let stop = stop.index(expected.len()) + 1;
+        let (first, position) = deliver(&layout, start, batch, &keep, orders.1, stop);
+        prop_assert!(position.row.is_multiple_of(u64::from(batch)));
+        let (second, _) = deliver(&layout, position, batch, &keep, orders.0, usize::MAX);
+        prop_assert_eq!(first.batches.into_iter().chain(second.batches).collect::<Vec<_>>(), expected);
+        prop_assert_eq!(first.inputs.into_iter().chain(second.inputs).collect::<Vec<_>>(), one.inputs);
+    }
+
+    #[test]
+    fn pieces_that_divide_indivisible_batches_are_ignored(
+        batch in 1u32..10, split_batches in 1u64..4, start in 0u32..30, len in 1u32..30,
+    ) {
+        let layout = Layout { indivisible: true, ..layout(25, batch, split_batches, Remainder::Emit, false) };
+        let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
+        let mut assembler = Assembler::new(layout.clone());
+        assembler.expect_split(split, 0, false);
+        let piece = Piece { split, start, end: start + len, kept_offsets: None, payload: () };
+        let is_first = start == 0 && len == batch.min(layout.split_len(split));
+        prop_assert_eq!(assembler.push(piece), is_first);
+        prop_assert_eq!(assembler.has_run(), is_first);
+        prop_assert_eq!(assembler.next_run().map(|run| run.rows), is_first.then_some(len));
+    }
+}
+
 #[test]
 fn a_piece_from_another_worker_is_trimmed_to_the_missing_rows() {
     let layout = layout(8, 4, 2, Remainder::Emit, false);
@@ -202,13 +254,21 @@ fn a_piece_from_another_worker_is_trimmed_to_the_missing_rows() {
 
 #[test]
 fn a_stream_without_rows_in_the_last_step_delivers_an_empty_batch() {
-    let layout = Layout { streams: 2, ..layout(9, 4, 1, Remainder::Emit, false) };
+    let divisible = Layout { streams: 2, ..layout(9, 4, 1, Remainder::Emit, false) };
+    check_empty_last_step(&divisible);
+    check_empty_last_step(&Layout { indivisible: true, ..divisible.clone() });
+    check_empty_last_step(&Layout { indivisible: true, changes_rows: true, ..divisible });
+}
+
+/// Checks the second of two streams, which have 9 rows in batches of 4.
+fn check_empty_last_step(layout: &Layout) {
     assert_eq!((layout.stream_rows(0), layout.stream_rows(1), layout.steps()), (5, 4, Some(2)));
     let mut assembler = Assembler::new(layout.clone());
     for epoch in 0..2 {
         let split = SplitRef { epoch, ordinal: 0, stream: 1 };
         assembler.expect_split(split, 0, true);
-        assembler.push(Piece { split, start: 0, end: 4, kept_offsets: None, payload: () });
+        let kept_offsets = layout.changes_rows.then(|| vec![0, 1, 2, 3]);
+        assembler.push(Piece { split, start: 0, end: 4, kept_offsets, payload: () });
     }
     assembler.end_stream();
     let batch = |assembler: &mut Assembler<()>| {

@@ -3,9 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::runs::RunSummary;
 use crate::schema::Schema;
 
-fn layout(rows: u64, streams: u32, batch: u32, remainder: Remainder, split_batches: u64) -> Layout {
+pub(super) fn layout(
+    rows: u64,
+    streams: u32,
+    batch: u32,
+    remainder: Remainder,
+    split_batches: u64,
+) -> Layout {
     Layout {
         dataset_rows: rows,
         passes: 1,
@@ -17,7 +24,10 @@ fn layout(rows: u64, streams: u32, batch: u32, remainder: Remainder, split_batch
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
+        runs: Default::default(),
         mix_changes: Vec::new(),
+        unbounded: false,
+        indivisible: false,
     }
 }
 
@@ -105,7 +115,7 @@ fn total_splits_is_none_on_overflow() {
     assert_eq!(repeated.epoch_rows(), u64::MAX, "the number of rows saturates");
 }
 
-fn summary(rows: u64, row_bytes: u64) -> DatasetSummary {
+pub(super) fn summary(rows: u64, row_bytes: u64) -> DatasetSummary {
     DatasetSummary {
         fingerprint: String::new(),
         rows,
@@ -115,10 +125,19 @@ fn summary(rows: u64, row_bytes: u64) -> DatasetSummary {
         schema: Schema::default(),
         defects: 0,
         part_rows: Vec::new(),
+        content: Default::default(),
+        index: String::new(),
+        changes: Default::default(),
+        is_compressed: false,
+        runs: Default::default(),
+        part_runs: Vec::new(),
+        ranges: None,
+        batch_bytes: None,
+        graph: None,
     }
 }
 
-fn pipeline(head: &str, operators: &str) -> Pipeline {
+pub(super) fn pipeline(head: &str, operators: &str) -> Pipeline {
     let yaml = format!("name: p\nsource: {{url: /d, format: text}}\n{head}\noperators: [{operators}]\n");
     Pipeline::from_yaml(&yaml, "p.yaml").expect("the pipeline is valid")
 }
@@ -150,6 +169,56 @@ fn the_size_of_splits_and_groups_follows_rows_bytes_streams_and_window() {
     assert_eq!((layout.passes, layout.remainder, layout.changes_rows), (3, Remainder::Drop, true));
     let layout = Layout::new(&repeated, &summary(1_000, 1), 1, 1);
     assert_eq!((layout.epoch_rows(), layout.split_rows), (3_000, 376));
+}
+
+#[test]
+fn splits_of_compressed_data_are_large_and_consist_of_whole_windows() {
+    // Window, rows, bytes per row, streams; expected rows per split.
+    let cases = [
+        (0, 1_000_000, 1_000, 1, 25_165),
+        (1_000, 1_000_000, 1_000, 1, 26_026),
+        (40_000, 1_000_000, 1_000, 1, 40_005),
+        (40_000, 1_000_000, 100_000, 1, 2_688),
+        (40_000, 1_000_000, 6_000, 1, 40_005),
+        (1_000, 10_000, 1_000, 2, 1_001),
+        (40_000, 10_000, 1_000, 1, 10_003),
+        (1, 5, 1_000, 1, 7),
+    ];
+    for (window, rows, row_bytes, streams, expected) in cases {
+        let pipeline = pipeline(&format!("shuffle: {{window: {window}}}"), "batch: {size: 7}");
+        let dataset = DatasetSummary { is_compressed: true, ..summary(rows, row_bytes) };
+        assert_eq!(Layout::new(&pipeline, &dataset, 1, streams).split_rows, expected, "{window} {rows}");
+    }
+}
+
+#[test]
+fn only_a_round_that_makes_more_than_a_million_splits_has_no_lanes() {
+    let runs = RunSummary {
+        rows: 600_000_000,
+        decoder_bytes: 1,
+        lane_rows: vec![600_000_000],
+        ..Default::default()
+    };
+    let dataset = DatasetSummary { is_compressed: true, runs, ..summary(600_000_000, 100) };
+    let lanes = |operator| {
+        let pipeline = pipeline(
+            "shuffle: {window: 100}",
+            &format!("pack: {{columns: [t], length: 64, size: 4{operator}}}"),
+        );
+        Layout::new(&pipeline, &dataset, 1, 1).runs.lanes
+    };
+    assert_eq!((lanes(""), lanes(", window: 1000"), lanes(", window: 500")), (1, 1, 0));
+}
+
+#[test]
+fn splits_of_topics_have_megabytes_of_small_records() {
+    let text =
+        "name: p\nsource: {url: 'kafka://a:1', format: kafka, topics: t}\noperators: [batch: {size: 8}]\n";
+    let topic = Pipeline::from_yaml(text, "p.yaml").expect("the pipeline is valid");
+    let split_rows = |rows, row_bytes| Layout::new(&topic, &summary(rows, row_bytes), 1, 1).split_rows;
+    assert_eq!(split_rows(1_000_000, 1024), 8192);
+    assert_eq!(split_rows(40_000, 1024), 5_000, "there are 8 splits");
+    assert_eq!(split_rows(1_000_000, 100_000), 672, "a split has at most 64 MiB");
 }
 
 #[test]

@@ -3,9 +3,13 @@
 use super::*;
 
 fn shard(url: &str, schema: Option<Schema>) -> Shard {
-    let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: "v".to_owned(), part: 0 };
+    let object =
+        ShardRef { url: url.to_owned(), size_bytes: 10, version: "v".to_owned(), ..ShardRef::default() };
     let block = Block { rows: 3, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() };
-    Shard { object, index: ShardIndex { blocks: vec![block], schema, defects: Vec::new() } }
+    Shard::new(
+        object,
+        ShardIndex { blocks: vec![block], schema, defects: Vec::new(), ..ShardIndex::default() },
+    )
 }
 
 fn number(scalar: ScalarType) -> ColumnType {
@@ -51,26 +55,6 @@ fn the_common_type_of_numbers_preserves_their_range() {
 }
 
 #[test]
-fn every_kind_of_change_is_detected() {
-    let schema = Some(Schema::new([("x", ColumnType::Utf8)]));
-    let manifest = Manifest::build(vec![shard("a", schema.clone()), shard("b", schema)]).expect("they agree");
-    let listed: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
-    assert_eq!(manifest.check_unchanged(&listed), Ok(()));
-    let error_after = |change: &dyn Fn(&mut Vec<ShardRef>)| {
-        let mut listed = listed.clone();
-        change(&mut listed);
-        manifest.check_unchanged(&listed).expect_err("it changed")
-    };
-    assert!(
-        error_after(&|listed| listed[1].size_bytes = 11)
-            .contains("b changed after indexing: expected 10 bytes, found 11")
-    );
-    assert!(error_after(&|listed| listed[0].version = "w".to_owned()).contains("a was overwritten"));
-    assert!(error_after(&|listed| listed.truncate(1)).contains("expected 2 shards, found 1"));
-    assert!(error_after(&|listed| listed[0].url = "0".to_owned()).contains("expected shard a, found 0"));
-}
-
-#[test]
 fn unreadable_bytes_never_exceed_the_size_of_the_shard() {
     let mut damaged = shard("a", None);
     damaged.index.defects.push(Defect { offset: 4, reason: "cut short".to_owned() });
@@ -79,4 +63,24 @@ fn unreadable_bytes_never_exceed_the_size_of_the_shard() {
     let block = &mut damaged.index.blocks[0];
     (block.offset, block.bytes) = (u64::MAX, u64::MAX);
     assert_eq!(damaged.unreadable_bytes(), 0, "a block beyond the shard's end");
+}
+
+#[test]
+fn blocks_that_share_an_access_point_form_a_run() {
+    use crate::compression::{AccessPoint, Codec};
+    let block = |offset| Block { rows: 1, offset, bytes: 10, group: 0, row_bytes: Vec::new() };
+    let blocks: Vec<Block> = [0, 10, 20, 30, 40].map(block).into();
+    let mut index = ShardIndex { blocks, ..ShardIndex::default() };
+    assert_eq!(index.runs().collect::<Vec<_>>(), [0..1, 1..2, 2..3, 3..4, 4..5]);
+    let point = |content_offset: u64| AccessPoint {
+        bit_offset: content_offset * 2,
+        content_offset,
+        state: Vec::new(),
+    };
+    let points = [18, 29, 41].map(point).into();
+    let codec = Codec::Gzip;
+    index.compression =
+        Some(ShardCompression { codec, content_bytes: 50, readable_bytes: 9, decoder_bytes: 0, points });
+    assert_eq!(index.runs().collect::<Vec<_>>(), [0..2, 2..3, 3..5]);
+    assert_eq!(ShardIndex::default().runs().count(), 0);
 }

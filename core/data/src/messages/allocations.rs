@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::StoreShare;
 use crate::ids::{JobId, WorkerId};
 use crate::pipeline::{CacheEncoding, CacheTier};
 
@@ -23,6 +24,8 @@ pub struct WorkerAllocations {
     /// only, as long as one of them is alive. The job keeps [`MIN_CORES`] on every other worker that still holds its
     /// leases.
     pub jobs: Vec<JobAllocation>,
+    /// The worker's part of the budget of each throttled store.
+    pub stores: Vec<StoreShare>,
 }
 
 /// Resources that the planner grants one job on one worker. The worker applies a new allocation immediately, while groups

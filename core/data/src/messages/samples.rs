@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ConsumerStats, ProcessCpu, TierCapacity, WorkerJobStats};
+use super::{ConsumerStats, ProcessCpu, StoreReport, TierCapacity, WorkerJobStats};
+use crate::graph::description::GraphHash;
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
 use crate::memory::MemoryUsage;
@@ -42,6 +43,21 @@ pub struct JobProperties {
     pub weight: f64,
     /// The quota of the job's tenant.
     pub quota: Quota,
+    /// The number of rows of a growing source that the job has not delivered. `None` for other sources.
+    pub lag_rows: Option<u64>,
+    /// The rows that have arrived in the topics of an unbounded job. `None` for other jobs.
+    pub topic: Option<TopicSample>,
+}
+
+/// The rows of an unbounded job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopicSample {
+    /// The number of rows that have arrived since the job started.
+    pub arrived_rows: u64,
+    /// The number of these rows that are not delivered.
+    pub backlog_rows: u64,
+    /// The number of rows of a full step. Consumers wait for records while the backlog is smaller.
+    pub step_rows: u64,
 }
 
 /// The latest report of one worker.
@@ -75,6 +91,10 @@ pub struct WorkerReportSample {
     pub cpu: ProcessCpu,
     /// The statistics of each job.
     pub jobs: Vec<Arc<WorkerJobStats>>,
+    /// The requests to each object store.
+    pub stores: Vec<StoreReport>,
+    /// The graphs that the worker holds or loads.
+    pub graphs: Vec<GraphHash>,
 }
 
 /// The latest report of one consumer session.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::graph_stats::GraphStats;
 use crate::ids::JobId;
 use crate::pipeline::CacheEncoding;
 
@@ -150,6 +151,8 @@ pub struct WorkerJobStats {
     pub cpu: ProcessCpu,
     /// Measured costs of the encodings of cached rows.
     pub encodings: Vec<EncodingStats>,
+    /// The sampled graphs. `None` if the job samples no graph.
+    pub graph: Option<GraphStats>,
 }
 
 /// Statistics of a consumer.
@@ -170,6 +173,8 @@ pub struct ConsumerStats {
     pub copy_ns: u64,
     /// Bytes received from workers on other hosts, after decompression.
     pub network_bytes: u64,
+    /// Gauge: the newest timestamp of delivered records, in milliseconds since 1970; 0 if the source has no timestamps.
+    pub newest_ms: u64,
 }
 
 impl ConsumerStats {
@@ -182,6 +187,7 @@ impl ConsumerStats {
         self.step_ns = self.step_ns.saturating_add(other.step_ns);
         self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
         self.network_bytes = self.network_bytes.saturating_add(other.network_bytes);
+        self.newest_ms = self.newest_ms.max(other.newest_ms);
     }
 }
 

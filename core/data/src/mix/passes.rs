@@ -22,7 +22,7 @@ impl Pipeline {
 
 /// Returns the number of rows of each dataset of a mix. The summary omits trailing datasets without shards, and its list is
 /// empty if all shards belong to the first dataset.
-fn part_rows(parts: usize, dataset: &DatasetSummary) -> Vec<u64> {
+pub(crate) fn part_rows(parts: usize, dataset: &DatasetSummary) -> Vec<u64> {
     let mut rows = if dataset.part_rows.is_empty() { vec![dataset.rows] } else { dataset.part_rows.clone() };
     rows.resize(parts, 0);
     rows

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cache, CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
+use super::{
+    Cache, CacheTier, Filter, Format, OnError, Operator, OperatorKind, Pipeline, PlacementMode, Remainder,
+    Shuffle, infer,
+};
 use crate::schema::Schema;
 
 #[cfg(test)]
@@ -16,6 +19,7 @@ impl Pipeline {
             OperatorKind::Batch(batch) => Some(batch.size),
             OperatorKind::BucketByLength(bucket) => bucket.batch_rows_per_bucket().into_iter().max(),
             OperatorKind::Pack(pack) => Some(pack.size),
+            OperatorKind::SampleNeighbors(sample) => Some(sample.size),
             _ => None,
         });
         sizes.next().unwrap_or(1)
@@ -25,6 +29,7 @@ impl Pipeline {
     pub fn remainder(&self) -> Remainder {
         let mut remainders = self.operators.iter().filter_map(|operator| match &operator.kind {
             OperatorKind::Batch(batch) => Some(batch.remainder),
+            OperatorKind::SampleNeighbors(sample) => Some(sample.remainder),
             _ => None,
         });
         remainders.next().unwrap_or_default()
@@ -33,6 +38,34 @@ impl Pipeline {
     /// Whether the pipeline ends with `bucket_by_length` or `pack`, which form the batches of all consumers together.
     pub fn is_coordinated(&self) -> bool {
         self.operators.last().is_some_and(|operator| operator.kind.is_coordinated())
+    }
+
+    /// Whether the pipeline ends with an operator that forms one record from the rows of each batch.
+    pub fn is_indivisible(&self) -> bool {
+        self.operators.last().is_some_and(|operator| operator.kind.is_indivisible())
+    }
+
+    /// The path or URL of the graph that the pipeline samples: that of the last operator, or that of the source.
+    pub fn graph_url(&self) -> Option<&str> {
+        let last = self.operators.last().filter(|operator| operator.kind.is_indivisible())?;
+        last.kind.definition().graph().or_else(|| self.source.graph_urls().next())
+    }
+
+    /// Whether each worker of the job holds only some rows of the features of nodes.
+    pub fn partitions_features(&self) -> bool {
+        let last = self.operators.last().map(|operator| &operator.kind);
+        matches!(last, Some(OperatorKind::SampleNeighbors(sample)) if sample.placement == PlacementMode::Partition)
+    }
+
+    /// The name of the credentials with which the graph is read: those of the dataset that lists its description.
+    pub fn graph_credentials(&self) -> Option<&str> {
+        let datasets = self.source.datasets();
+        let names_graph = self.operators.last().is_some_and(|last| last.kind.definition().graph().is_some());
+        let dataset = match names_graph {
+            true => datasets.last(),
+            false => datasets.iter().find(|dataset| dataset.format == Format::Graph),
+        };
+        dataset?.credentials.as_deref()
     }
 
     /// The number of passes over the rows in an epoch; 1 without a `repeat`.
@@ -44,9 +77,11 @@ impl Pipeline {
         counts.next().unwrap_or(1)
     }
 
-    /// Whether the output may have fewer rows than the input, because of a filter or skipped rows.
+    /// Whether the output may have fewer rows than the input, because of a filter, skipped rows, or rows without a record.
     pub fn changes_rows(&self) -> bool {
-        self.operators.iter().any(|operator| operator.kind.drops_rows()) || self.on_error == OnError::Skip
+        self.operators.iter().any(|operator| operator.kind.drops_rows())
+            || self.on_error == OnError::Skip
+            || self.source.may_have_absent_rows()
     }
 
     /// Returns the operators before the `cache` operator and the tier of the cache, or `None` without a `cache`.
@@ -129,7 +164,7 @@ impl Pipeline {
     }
 
     /// Returns a hash of everything that affects the content and order of rows, as 16 hex digits. The hash is the xxh3-64 of
-    /// the canonical JSON form without the pipeline's name, `cache` operators, credential names and `parallelism`.
+    /// the canonical JSON form without the pipeline's name, `cache` operators, credential names, `parallelism` and `placement`.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();
@@ -137,9 +172,13 @@ impl Pipeline {
         for part in canonical.source.mix.iter_mut().flat_map(|mix| &mut mix.parts) {
             part.source.credentials = None;
         }
+        canonical.source.clear_commit_group();
         canonical.operators.retain(|operator| !matches!(operator.kind, OperatorKind::Cache(_)));
         for operator in &mut canonical.operators {
             operator.parallelism = None;
+            if let OperatorKind::SampleNeighbors(sample) = &mut operator.kind {
+                sample.placement = PlacementMode::default();
+            }
             if let Some(function) = operator.kind.definition_mut().function_mut() {
                 *function = function.without_execution_settings();
             }

@@ -1,7 +1,8 @@
 //! Builder for pipelines in Rust. The builder method of each operator is in the operator's file.
 
 use super::{
-    Format, Mix, OnError, Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Shuffle, Source,
+    EndOffset, Format, KafkaOptions, Mix, OnError, Operator, OperatorKind, OrderMode, Partitions, Pipeline,
+    PipelineError, Shuffle, Source,
 };
 
 #[cfg(test)]
@@ -41,13 +42,26 @@ impl Pipeline {
 impl Source {
     /// Creates a source of this format that reads one path, glob, prefix or URL.
     pub fn new(format: Format, url: impl Into<String>) -> Self {
-        Self { url: vec![url.into()], format, features: Default::default(), credentials: None, mix: None }
+        Self {
+            url: vec![url.into()],
+            format,
+            features: Default::default(),
+            credentials: None,
+            kafka: None,
+            mix: None,
+            partitions: None,
+            config: None,
+            split: None,
+            seeds: None,
+            shard_filter: None,
+            graph: None,
+        }
     }
 
     /// Creates a mix of several datasets.
     pub fn mixed(mix: Mix) -> Self {
         let format = mix.parts.first().map_or(Format::Files, |part| part.source.format);
-        Self { url: Vec::new(), format, features: Default::default(), credentials: None, mix: Some(mix) }
+        Self { url: Vec::new(), mix: Some(mix), ..Self::new(format, "") }
     }
 
     /// Returns the datasets of the mix, or the source itself without a mix.
@@ -70,6 +84,92 @@ impl Source {
     pub fn feature(mut self, column: impl Into<String>, data_name: impl Into<String>) -> Self {
         self.features.insert(column.into(), data_name.into());
         self
+    }
+
+    /// Sets the topics and the other settings of a Kafka source.
+    #[must_use]
+    pub fn with_kafka(mut self, options: KafkaOptions) -> Self {
+        self.kafka = Some(Box::new(options));
+        self
+    }
+
+    /// Whether the source grows, so that each job reads the rows that exist when it opens. The index of such a source belongs to one
+    /// job and to the jobs that resume from its positions.
+    pub fn is_growing(&self) -> bool {
+        self.datasets().iter().any(|dataset| dataset.format == Format::Kafka)
+    }
+
+    /// The consumer group that receives the offsets of delivered records.
+    pub fn commit_group(&self) -> Option<&str> {
+        self.kafka.as_ref()?.commit_group.as_deref()
+    }
+
+    /// Removes the consumer group, which does not affect rows.
+    pub(crate) fn clear_commit_group(&mut self) {
+        if let Some(kafka) = &mut self.kafka {
+            **kafka = kafka.without_commit_group();
+        }
+    }
+
+    /// Whether the source has no end, so that its job follows the topics until it is cancelled.
+    pub fn is_unbounded(&self) -> bool {
+        let mut datasets = self.datasets().into_iter();
+        datasets.any(|source| source.kafka.as_ref().is_some_and(|kafka| kafka.until == EndOffset::Unbounded))
+    }
+
+    /// Returns an unbounded source as one that ends with the records that its topics retain. Other sources stay the same.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        if self.is_unbounded()
+            && let Some(kafka) = &mut self.kafka
+        {
+            **kafka = kafka.retained();
+        }
+        self
+    }
+
+    /// Whether some rows of the source may have no record, so that the number of rows of a batch is not known beforehand.
+    pub fn may_have_absent_rows(&self) -> bool {
+        self.has_topics()
+    }
+
+    /// Whether a dataset of the source consists of topics.
+    pub fn has_topics(&self) -> bool {
+        self.datasets().iter().any(|dataset| dataset.format == Format::Kafka)
+    }
+
+    /// Sets how columns are derived from the names of directories.
+    #[must_use]
+    pub fn partitions(mut self, partitions: Partitions) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// Sets the configuration of a Hugging Face dataset.
+    #[must_use]
+    pub fn config(mut self, config: impl Into<String>) -> Self {
+        self.config = Some(config.into());
+        self
+    }
+
+    /// Sets the split of a Hugging Face dataset.
+    #[must_use]
+    pub fn split(mut self, split: impl Into<String>) -> Self {
+        self.split = Some(split.into());
+        self
+    }
+
+    /// Sets the seed set of a graph.
+    #[must_use]
+    pub fn seeds(mut self, seeds: impl Into<String>) -> Self {
+        self.seeds = Some(seeds.into());
+        self
+    }
+
+    /// The folders of the graphs of the source.
+    pub fn graph_urls(&self) -> impl Iterator<Item = &str> {
+        let datasets = self.datasets().into_iter().filter(|dataset| dataset.format == Format::Graph);
+        datasets.flat_map(|dataset| dataset.url.iter().map(String::as_str))
     }
 
     /// Sets the name of the credentials for reading the objects.

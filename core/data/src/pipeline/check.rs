@@ -1,8 +1,13 @@
 //! Checks of a pipeline that do not need the columns of the source.
 
+mod graph;
+mod kafka;
+
+use self::graph::{check_graph_source, check_sampling};
+use self::kafka::{check_kafka, check_unbounded};
 use super::check_error::{CheckError, ErrorPath, operator_path};
 use super::limits::check_limits;
-use super::{Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Source};
+use super::{Format, Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Source};
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +40,9 @@ fn check_all(pipeline: &Pipeline) -> Result<(), CheckError> {
     for (index, operator) in pipeline.operators.iter().enumerate() {
         check_operator(operator).map_err(|sentence| CheckError::new(ErrorPath::Operator(index), sentence))?;
     }
-    check_graph(&pipeline.operators)?;
+    check_operators(&pipeline.operators)?;
+    check_unbounded(pipeline)?;
+    check_sampling(pipeline)?;
     check_order(pipeline)
 }
 
@@ -87,6 +94,11 @@ fn check_sources(source: &Source) -> Result<(), CheckError> {
                 "dataset {number} is a mix, but mixes cannot be nested; list its datasets in the outer mix"
             )));
         }
+        if part.source.commit_group().is_some() {
+            return Err(error(format!(
+                "dataset {number} has a `commit_group`, which applies to a source that is not part of a mix; remove it"
+            )));
+        }
         check_source(&part.source).map_err(|cause| error(format!("dataset {number}: {}", cause.sentence)))?;
     }
     Ok(())
@@ -105,6 +117,15 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
             "an entry is empty; write a path, glob or URL, or remove the entry",
         ));
     }
+    for (key, value) in [("config", &source.config), ("split", &source.split)] {
+        if value.is_some() && source.format != Format::HuggingFace {
+            let format = source.format.name();
+            let sentence = format!(
+                "the format {format} has no {key}; remove `{key}`, or use `format: huggingface` for a dataset of Hugging Face"
+            );
+            return Err(CheckError::new(ErrorPath::Source(key), sentence));
+        }
+    }
     for (column, data_name) in &source.features {
         if column.is_empty() || data_name.is_empty() {
             return Err(CheckError::new(
@@ -113,12 +134,13 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
             ));
         }
     }
-    Ok(())
+    check_graph_source(source)?;
+    check_kafka(source)
 }
 
 /// Checks that the last operator is the only batching operator, that there is at most one `repeat`, and that the position of
 /// the `cache` is valid.
-fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
+fn check_operators(operators: &[Operator]) -> Result<(), CheckError> {
     let indexes_of = |accepts: &dyn Fn(&OperatorKind) -> bool| -> Vec<usize> {
         (0..operators.len()).filter(|&index| accepts(&operators[index].kind)).collect()
     };

@@ -51,6 +51,11 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
         check_column_name_length("column", column).map_err(error("features"))?;
         check_column_name_length("the name in the data", data_name).map_err(error("features"))?;
     }
+    for (key, value) in [("config", &source.config), ("split", &source.split), ("seeds", &source.seeds)] {
+        if let Some(value) = value {
+            check_text_length("the name", value, MAX_NAME_BYTES).map_err(error(key))?;
+        }
+    }
     match &source.credentials {
         Some(name) => check_credentials(name).map_err(error("credentials")),
         None => Ok(()),

@@ -29,6 +29,7 @@ mod recode_jpeg;
 mod rename;
 mod repeat;
 mod resize;
+mod sample_neighbors;
 mod select;
 mod tokenize;
 mod truncate;
@@ -131,6 +132,8 @@ operators! {
     bucket_by_length => BucketByLength(BucketByLength),
     /// Packs several rows into one row of fixed length, and batches the packed rows; the last operator, instead of `batch`.
     pack => Pack(Pack),
+    /// Samples the neighbors of batches of seeds in a graph; the last operator, instead of `batch`. PyG's `NeighborLoader`.
+    sample_neighbors => SampleNeighbors(SampleNeighbors),
     /// Makes several passes over the rows in each epoch, each pass in its own order; tf.data's `repeat(count)`.
     repeat => Repeat(Repeat),
     /// Uses CPU time, for benchmarks.
@@ -192,6 +195,11 @@ pub trait OperatorDefinition {
         None
     }
 
+    /// The path or URL of the graph that the operator samples, if it is not the graph of the source.
+    fn graph(&self) -> Option<&str> {
+        None
+    }
+
     /// The Python function that the operator calls.
     fn function(&self) -> Option<&Function> {
         None
@@ -214,6 +222,8 @@ pub enum OperatorRole {
     Batch,
     /// In the engine, as the last operator, which forms the batches of all consumers together.
     CoordinatedBatch,
+    /// In the engine, as the last operator, which forms one record from the rows of each batch.
+    IndivisibleBatch,
 }
 
 impl OperatorKind {
@@ -242,8 +252,13 @@ impl OperatorKind {
         self.definition().role() == OperatorRole::CoordinatedBatch
     }
 
+    /// Whether the operator forms one record from the rows of each batch, which cannot be divided or joined.
+    pub fn is_indivisible(&self) -> bool {
+        self.definition().role() == OperatorRole::IndivisibleBatch
+    }
+
     /// Whether the operator forms batches and must therefore be the last operator.
     pub fn is_batching(&self) -> bool {
-        matches!(self.definition().role(), OperatorRole::Batch | OperatorRole::CoordinatedBatch)
+        !matches!(self.definition().role(), OperatorRole::Row | OperatorRole::Engine)
     }
 }

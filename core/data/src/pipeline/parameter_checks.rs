@@ -22,20 +22,25 @@ pub(super) fn check_column(field: &str, name: &str) -> Result<(), String> {
     check_column_given(field, name)
 }
 
+/// Returns the first name that occurs earlier in the list.
+pub(super) fn first_duplicate(names: &[String]) -> Option<&String> {
+    let mut seen = BTreeSet::new();
+    names.iter().find(|name| !seen.insert(name.as_str()))
+}
+
 /// Checks that a list of columns is not empty and has no duplicates.
 pub(super) fn check_columns(columns: &[String]) -> Result<(), String> {
     check_count("columns", columns.len(), MAX_COLUMNS, "remove some")?;
     if columns.is_empty() {
         return Err("columns is empty; add at least one column".to_owned());
     }
-    let mut seen = BTreeSet::new();
     for name in columns {
         check_column("column", name)?;
-        if !seen.insert(name) {
-            return Err(format!("column `{name}` is listed twice; remove one entry"));
-        }
     }
-    Ok(())
+    match first_duplicate(columns) {
+        Some(twice) => Err(format!("column `{twice}` is listed twice; remove one entry")),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn check_size([height, width]: Size) -> Result<(), String> {

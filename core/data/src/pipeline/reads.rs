@@ -11,10 +11,16 @@ impl Pipeline {
         for (place, dataset) in self.source.datasets().into_iter().enumerate() {
             let name = self.source.field_path(place, "url");
             reads.extend(dataset.url.iter().map(|url| (name.clone(), url.as_str())));
+            if let Some(registry) = dataset.kafka.as_ref().and_then(|kafka| kafka.payload.registry.as_ref()) {
+                reads.push((self.source.field_path(place, "payload.registry"), registry));
+            }
         }
         for (index, operator) in self.operators.iter().enumerate() {
             if let Some((field, url)) = operator.kind.definition().file() {
                 reads.push((format!("{}.{field}", operator_path(index, &operator.kind)), url));
+            }
+            if let Some(url) = operator.kind.definition().graph() {
+                reads.push((format!("{}.graph", operator_path(index, &operator.kind)), url));
             }
         }
         reads

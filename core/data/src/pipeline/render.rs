@@ -1,6 +1,6 @@
 //! Renders a pipeline as text: a line for the source, a line for the order, and a line per operator with its key parameters.
 
-use super::{MixStop, OnError, OrderMode, Pipeline, Source};
+use super::{MixStop, OnError, OrderMode, Partitions, Pipeline, Source};
 
 #[cfg(test)]
 mod tests;
@@ -55,6 +55,13 @@ impl Pipeline {
 
 fn dataset_summary(source: &Source) -> String {
     let mut summary = format!("{} {}", source.format.name(), source.url.join(", "));
+    if let Some(kafka) = &source.kafka {
+        summary.push_str(&format!(
+            ", topics {}, payload {}",
+            kafka.topics.join(", "),
+            kafka.payload.format.name()
+        ));
+    }
     if !source.features.is_empty() {
         let features: Vec<String> =
             source.features.iter().map(|(column, data_name)| format!("{column} <- {data_name}")).collect();
@@ -62,6 +69,14 @@ fn dataset_summary(source: &Source) -> String {
     }
     if let Some(name) = &source.credentials {
         summary.push_str(&format!(", credentials {name}"));
+    }
+    if source.partitions == Some(Partitions::Hive) {
+        summary.push_str(", partitions hive");
+    }
+    for (key, value) in [("config", &source.config), ("split", &source.split), ("seeds", &source.seeds)] {
+        if let Some(value) = value {
+            summary.push_str(&format!(", {key} {value}"));
+        }
     }
     summary
 }

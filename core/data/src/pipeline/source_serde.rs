@@ -3,14 +3,58 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 
-use super::spec::{Format, Mix, MixPart, MixStop, Source};
+use self::kafka::KafkaEntries;
+use self::urls::{Urls, set_once};
+use super::spec::{Format, Mix, MixPart, MixStop, Partitions, Source};
 
-const SOURCE_KEYS: &[&str] = &["url", "format", "features", "credentials", "mix", "stop"];
-const PART_KEYS: &[&str] = &["weight", "url", "format", "features", "credentials"];
+mod kafka;
+mod urls;
+
+const SOURCE_KEYS: &[&str] = &[
+    "url",
+    "format",
+    "features",
+    "credentials",
+    "partitions",
+    "config",
+    "split",
+    "seeds",
+    "mix",
+    "stop",
+    "topics",
+    "start",
+    "until",
+    "isolation",
+    "payload",
+    "on_tombstone",
+    "on_gap",
+    "commit_group",
+    "epoch",
+];
+const PART_KEYS: &[&str] = &[
+    "weight",
+    "url",
+    "format",
+    "features",
+    "credentials",
+    "partitions",
+    "config",
+    "split",
+    "seeds",
+    "topics",
+    "start",
+    "until",
+    "isolation",
+    "payload",
+    "on_tombstone",
+    "on_gap",
+    "commit_group",
+    "epoch",
+];
 
 /// The values of all keys of a source, or of one dataset of a mix.
 #[derive(Default)]
@@ -19,9 +63,14 @@ struct SourceEntries {
     format: Option<Format>,
     features: Option<BTreeMap<String, String>>,
     credentials: Option<String>,
+    partitions: Option<Partitions>,
+    config: Option<String>,
+    split: Option<String>,
+    seeds: Option<String>,
     weight: Option<f64>,
     mix: Option<Vec<MixPart>>,
     stop: Option<MixStop>,
+    kafka: KafkaEntries,
 }
 
 impl SourceEntries {
@@ -37,9 +86,14 @@ impl SourceEntries {
                         set_once(&mut entries.credentials, "credentials", name)?;
                     }
                 }
+                "partitions" => set_once(&mut entries.partitions, "partitions", map.next_value()?)?,
+                "config" => set_once(&mut entries.config, "config", map.next_value()?)?,
+                "split" => set_once(&mut entries.split, "split", map.next_value()?)?,
+                "seeds" => set_once(&mut entries.seeds, "seeds", map.next_value()?)?,
                 "weight" => set_once(&mut entries.weight, "weight", map.next_value()?)?,
                 "mix" => set_once(&mut entries.mix, "mix", map.next_value()?)?,
-                _ => set_once(&mut entries.stop, "stop", map.next_value()?)?,
+                "stop" => set_once(&mut entries.stop, "stop", map.next_value()?)?,
+                other => entries.kafka.read(other, &mut map)?,
             }
         }
         Ok(entries)
@@ -52,7 +106,12 @@ impl SourceEntries {
                 ("format", self.format.is_some()),
                 ("features", self.features.is_some()),
                 ("credentials", self.credentials.is_some()),
+                ("partitions", self.partitions.is_some()),
+                ("config", self.config.is_some()),
+                ("split", self.split.is_some()),
+                ("seeds", self.seeds.is_some()),
             ];
+            let dataset_keys = dataset_keys.into_iter().chain(self.kafka.keys());
             if let Some((key, _)) = dataset_keys.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(E::custom(format!(
                     "`{key}` cannot be combined with `mix`; write `{key}` for each dataset of the mix"
@@ -63,12 +122,20 @@ impl SourceEntries {
         if self.stop.is_some() {
             return Err(E::custom("`stop` needs a `mix`; remove `stop`, or list datasets under `mix`"));
         }
+        let format = self.format.ok_or_else(|| E::missing_field("format"))?;
         Ok(Source {
             url: self.url.ok_or_else(|| E::missing_field("url"))?.0,
-            format: self.format.ok_or_else(|| E::missing_field("format"))?,
+            format,
             features: self.features.unwrap_or_default(),
             credentials: self.credentials,
+            kafka: self.kafka.into_options(format)?.map(Box::new),
             mix: None,
+            partitions: self.partitions,
+            config: self.config,
+            split: self.split,
+            seeds: self.seeds,
+            shard_filter: None,
+            graph: None,
         })
     }
 }
@@ -94,13 +161,6 @@ impl Visitor<'_> for KnownKey {
     fn visit_str<E: de::Error>(self, key: &str) -> Result<&'static str, E> {
         let known = self.0.iter().find(|known| **known == key);
         known.copied().ok_or_else(|| E::unknown_field(key, self.0))
-    }
-}
-
-fn set_once<T, E: de::Error>(field: &mut Option<T>, key: &'static str, value: T) -> Result<(), E> {
-    match field.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(E::duplicate_field(key)),
     }
 }
 
@@ -174,39 +234,28 @@ fn write_dataset<M: SerializeMap>(source: &Source, map: &mut M) -> Result<(), M:
     if !source.features.is_empty() {
         map.serialize_entry("features", &source.features)?;
     }
-    match &source.credentials {
-        Some(name) => map.serialize_entry("credentials", name),
-        None => Ok(()),
+    if let Some(name) = &source.credentials {
+        map.serialize_entry("credentials", name)?;
     }
-}
-
-/// One string or a list of strings.
-struct Urls(Vec<String>);
-
-impl<'de> Deserialize<'de> for Urls {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = Urls;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a path, glob or URL, or a list of them")
-            }
-
-            fn visit_str<E: de::Error>(self, one: &str) -> Result<Urls, E> {
-                Ok(Urls(vec![one.to_owned()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut many: A) -> Result<Urls, A::Error> {
-                let mut urls = Vec::new();
-                while let Some(url) = many.next_element()? {
-                    urls.push(url);
-                }
-                Ok(Urls(urls))
-            }
+    if let Some(options) = &source.kafka {
+        kafka::write_options(options, map)?;
+    }
+    if let Some(partitions) = &source.partitions {
+        map.serialize_entry("partitions", partitions)?;
+    }
+    let optional = [
+        ("config", &source.config),
+        ("split", &source.split),
+        ("seeds", &source.seeds),
+        ("shard_filter", &source.shard_filter),
+        ("graph", &source.graph),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            map.serialize_entry(key, value)?;
         }
-        deserializer.deserialize_any(OneOrMany)
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,12 +1,18 @@
 //! The types of a pipeline. Pipeline files use the same field names and defaults.
 
 mod function;
+mod kafka;
+mod period;
+mod timestamp;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::function::*;
+pub use self::kafka::*;
+pub use self::period::Period;
+pub use self::timestamp::Timestamp;
 use super::OperatorKind;
 
 /// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when
@@ -42,7 +48,7 @@ pub struct Pipeline {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
     /// One or more paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`).
-    /// Empty for a mix.
+    /// Directories with an `index.json` for mds and litdata. Empty for a mix.
     pub url: Vec<String>,
     /// The encoding of the objects. Ignored for a mix.
     pub format: Format,
@@ -52,8 +58,32 @@ pub struct Source {
     /// The name of the credentials for reading the objects, from the workers' `--credentials` file. `None` uses the
     /// credentials of the workers' environment.
     pub credentials: Option<String>,
+    /// The settings of a source with `format: kafka`; `None` for other formats.
+    pub kafka: Option<Box<KafkaOptions>>,
     /// The datasets to mix. Replaces the other fields.
     pub mix: Option<Mix>,
+    /// How columns are derived from the names of directories. `None` ignores the names.
+    pub partitions: Option<Partitions>,
+    /// The configuration of a Hugging Face dataset. `None` selects the default configuration.
+    pub config: Option<String>,
+    /// The split of a Hugging Face dataset. `None` selects the only split.
+    pub split: Option<String>,
+    /// The seed set of a graph. `None` selects the only seed set.
+    pub seeds: Option<String>,
+    /// A predicate over the columns of directories: shards for which it is not true are not listed. Pipeline files cannot
+    /// contain it; [`Pipeline::listed_source`] derives it from the first operators.
+    pub shard_filter: Option<String>,
+    /// The folder of the graph that the last operator samples. Its description is listed after the shards. Pipeline files cannot
+    /// contain it; [`Pipeline::listed_source`] derives it.
+    pub graph: Option<String>,
+}
+
+/// How columns are derived from the names of directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Partitions {
+    /// Each directory `key=value` above a shard is a column `key`, as in Hive, Spark and pyarrow.
+    Hive,
 }
 
 /// Several datasets whose rows are mixed in proportion to weights.
@@ -137,6 +167,26 @@ formats! {
     Text => text,
     /// NumPy `.npy` files. Each index of the first axis is one row with the column `data`.
     Npy => npy,
+    /// NumPy `.npz` files. Each array is one column, and each index of the first axis is one row.
+    Npz => npz,
+    /// Directories that MosaicML Streaming wrote, with an `index.json`. Each sample is one row.
+    Mds => mds,
+    /// Directories that LitData wrote, with an `index.json`. Each item is one row.
+    LitData => litdata,
+    /// ArrayRecord files. Each record is one row: the features of `tf.train.Example`, or the column `record`.
+    ArrayRecord => arrayrecord,
+    /// Records of Kafka topics. Each offset is one row, with columns for the payload, `key`, `headers`, `timestamp`,
+    /// `partition` and `offset`.
+    Kafka => kafka,
+    /// Images in one directory per class, as `torchvision.datasets.ImageFolder` reads them. Each image is one row with the
+    /// columns `bytes`, `path`, `label` and `class`.
+    ImageFolder => imagefolder,
+    /// A dataset of the Hugging Face library `datasets`: a repository on the Hub (`hf://datasets/ORG/NAME`) or in a
+    /// directory, a directory of `save_to_disk`, or a directory of the datasets cache.
+    HuggingFace => huggingface,
+    /// The folder of a graph that `feedline graph build` wrote. Each row of a seed set is one row, with the columns `node`, or
+    /// `source` and `target`, and `input_id`.
+    Graph => graph,
 }
 
 /// How rows are shuffled within an epoch.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::parameter_checks::MAX_TENSOR_LENGTH;
 use super::*;
+use crate::graph::{NegativeMode, NegativeWeights, TemporalStrategy};
 use crate::schema::ScalarType;
 
 /// Generates pipelines that pass the check. Their columns need not fit a source.
@@ -16,6 +17,7 @@ pub(super) fn pipelines() -> impl Strategy<Value = Pipeline> {
     let last =
         (1u32..=1_000_000, prop::sample::select(vec![Remainder::Emit, Remainder::Drop, Remainder::Carry]))
             .prop_map(|(size, remainder)| OperatorKind::Batch(BatchParams { size, remainder }));
+    let last = prop_oneof![last, sampling()];
     let repeat = prop::option::of((1u32..9).prop_map(|count| OperatorKind::Repeat(Repeat { count })));
     let kinds = (prop::collection::vec(kinds(), 0..6), repeat, last).prop_map(|(mut kinds, repeat, last)| {
         kinds.extend(repeat);
@@ -30,16 +32,74 @@ pub(super) fn pipelines() -> impl Strategy<Value = Pipeline> {
         })
     });
     (head, modes, operators).prop_map(|((name, source, seed, window), (order, on_error), operators)| {
+        let samples = operators.last().is_some_and(|last: &Operator| last.kind.is_indivisible());
+        let on_error = if samples && on_error == OnError::Replace { OnError::Fail } else { on_error };
         Pipeline { name, source, seed, shuffle: Shuffle { window }, order, on_error, operators }
     })
 }
 
+fn sampling() -> impl Strategy<Value = OperatorKind> {
+    let numbers = prop::collection::vec(-1_i64..=65_536, 2);
+    let fanouts = prop_oneof![
+        numbers.clone().prop_map(FanoutList::AllRelations),
+        prop::collection::btree_map("[a-z]{1,8}", numbers, 1..3).prop_map(FanoutList::ByRelation),
+    ];
+    let features = prop_oneof![
+        prop::collection::btree_set(text(), 0..3)
+            .prop_map(|names| FeatureList::Names(names.into_iter().collect())),
+        prop::collection::btree_map(text(), dtypes(), 1..3).prop_map(FeatureList::Typed),
+    ];
+    let sizes = (1u32..=1_000_000, fanouts, features, text(), any::<[bool; 7]>());
+    let negatives = prop::option::of((1u32..=4, any::<[bool; 3]>()).prop_map(
+        |(amount, [is_binary, strict, is_uniform])| NegativeSampling {
+            mode: if is_binary { NegativeMode::Binary } else { NegativeMode::Triplet },
+            amount,
+            strict,
+            by: if is_uniform { NegativeWeights::Uniform } else { NegativeWeights::Degree },
+        },
+    ));
+    (sizes, prop::option::of(1_u64..=u64::MAX), negatives).prop_map(
+        |((size, fanouts, features, graph, flags), window, negatives)| {
+            let [replace, disjoint, weighted, edge_ids, is_last, is_bidirectional, is_partitioned] = flags;
+            let size = if negatives.is_some() { size.min(200_000) } else { size };
+            let subgraph =
+                if is_bidirectional { SubgraphEdges::Bidirectional } else { SubgraphEdges::Sampled };
+            let is_partitioned = is_partitioned && !features.is_empty();
+            let placement = if is_partitioned { PlacementMode::Partition } else { PlacementMode::Replicate };
+            let strategy = if is_last { TemporalStrategy::Last } else { TemporalStrategy::Uniform };
+            OperatorKind::SampleNeighbors(SampleNeighbors {
+                fanouts,
+                features,
+                graph: Some(graph),
+                time: disjoint.then(|| SeedTime { column: "time".to_owned(), strategy, window }),
+                ..SampleNeighbors {
+                    size,
+                    replace,
+                    disjoint,
+                    weighted,
+                    edge_ids,
+                    subgraph,
+                    negatives,
+                    placement,
+                    ..SampleNeighbors::new(size, &[1])
+                }
+            })
+        },
+    )
+}
+
 fn sources() -> impl Strategy<Value = Source> {
-    let formats = prop::sample::select(Format::ALL);
+    let formats = prop::sample::select(Format::ALL)
+        .prop_filter("needs topics or one folder", |format| !matches!(format, Format::Kafka | Format::Graph));
     let features = prop::collection::btree_map(text(), text(), 0..4);
     let credentials = prop::option::of("[a-z0-9_.-]{1,9}");
     (prop::collection::vec(text(), 1..4), formats, features, credentials).prop_map(
-        |(url, format, features, credentials)| Source { url, format, features, credentials, mix: None },
+        |(url, format, features, credentials)| Source {
+            features,
+            url,
+            credentials,
+            ..Source::new(format, "")
+        },
     )
 }
 

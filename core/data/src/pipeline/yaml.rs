@@ -8,6 +8,17 @@ use crate::yaml::{self, Document, YamlError, YamlProblem};
 #[cfg(test)]
 mod tests;
 
+/// A part of a pipeline file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PipelinePart {
+    /// A top-level key.
+    Key(&'static str),
+    /// A key of the source.
+    Source(&'static str),
+    /// The operator at this index, from 0.
+    Operator(usize),
+}
+
 impl Pipeline {
     /// Parses a pipeline file and [checks](Pipeline::check) the pipeline. `file` is the file name in error messages.
     ///
@@ -28,6 +39,22 @@ impl Pipeline {
                 let line = Document::parse(text).and_then(|document| line_of(&document, &error.path));
                 let line = line.map(|line| format!(":{line}")).unwrap_or_default();
                 Err(PipelineError::new(format!("{file}{line}: {}", error.message(&pipeline))))
+            }
+        }
+    }
+
+    /// Returns the line of a part of this pipeline in the text of its file, counted from 1. Returns `None` if the file is
+    /// not written in block style.
+    pub fn line_in(&self, text: &str, part: PipelinePart) -> Option<usize> {
+        let document = Document::parse(text)?;
+        match part {
+            PipelinePart::Key(key) => document.line_of_key(key),
+            PipelinePart::Source(field) => {
+                let line = document.value_of_key("source").and_then(|source| source.line_of_key(field));
+                line.or_else(|| document.line_of_key("source"))
+            }
+            PipelinePart::Operator(index) => {
+                document.value_of_key("operators")?.item(index).map(|operator| operator.line)
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::kafka::kafka_servers;
+
 /// Host names of metadata services. Other names resolve to one of the known addresses.
 const METADATA_HOST_NAMES: [&str; 5] =
     ["metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"];
@@ -48,19 +50,26 @@ fn embedded_v4(parts: [u16; 8]) -> Option<Ipv4Addr> {
     }
 }
 
-/// Returns the host of an HTTP URL if the host is a metadata service, by name or by address in any textual form.
+/// Returns the host of an HTTP or Kafka URL if the host is a metadata service, by name or by address in any textual form.
 pub fn metadata_host(url: &str) -> Option<&str> {
+    if let Some(servers) = kafka_servers(url) {
+        return servers.map(host_of).find(|host| is_metadata_name(host));
+    }
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
         return None;
     }
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let authority = authority.rsplit('@').next().unwrap_or_default();
-    let host = match authority.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        Some((inner, _)) => inner,
-        None => authority.split(':').next().unwrap_or_default(),
-    };
+    let host = host_of(authority.rsplit('@').next().unwrap_or_default());
     is_metadata_name(host).then_some(host)
+}
+
+/// Returns the host of `host:port`. An IPv6 address is in brackets.
+fn host_of(server: &str) -> &str {
+    match server.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((inner, _)) => inner,
+        None => server.split(':').next().unwrap_or_default(),
+    }
 }
 
 fn is_metadata_name(host: &str) -> bool {

@@ -1,5 +1,9 @@
 //! Normalizes URLs for comparison: letter case, default ports, percent-encoding and parent directories.
 
+use super::hub::HubPath;
+use super::kafka::normal_server;
+use super::percent::percent_decode;
+
 /// Characters that start a glob or braces.
 const PATTERN_CHARS: [char; 4] = ['*', '?', '[', '{'];
 /// Schemes of Azure stores. Their URLs may omit the account and name only the container.
@@ -93,12 +97,20 @@ impl NormalizedUrl {
         }
         let (scheme, authority) = match (scheme.as_str(), authority.split_once('@')) {
             ("s3a", _) => ("s3".to_owned(), authority.to_owned()),
+            ("kafka", _) if !authority.is_empty() => ("kafka".to_owned(), normal_server(authority)),
             (azure, Some((container, account))) if AZURE_SCHEMES.contains(&azure) => {
                 ("abfss".to_owned(), format!("{container}@{}", account.to_ascii_lowercase()))
             }
             (azure, None) if AZURE_SCHEMES.contains(&azure) => ("az".to_owned(), authority.to_owned()),
             _ => (scheme, authority.to_owned()),
         };
+        if scheme == "hf" {
+            // A prefix applies to all revisions of a repository. Other URLs, such as an organization, cannot be read.
+            if let Ok(hub) = HubPath::parse(key) {
+                let segments = resolve_segments(&format!("{}/{}", hub.repository, hub.path));
+                return Ok(Self { scheme, authority, segments });
+            }
+        }
         Ok(Self { scheme, authority, segments: resolve_segments(key) })
     }
 }
@@ -157,33 +169,6 @@ fn resolve_segments(path: &str) -> Vec<String> {
         }
     }
     segments
-}
-
-/// Decodes percent-encoding once. Invalid codes are kept unchanged.
-pub(super) fn percent_decode(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let code = match tail {
-            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        match code {
-            Some((high, low)) => {
-                bytes.push(high << 4 | low);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| "the decoded URL is not UTF-8".to_owned())
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|digit| digit as u8)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::braces::expand_braces;
+use super::kafka::{is_kafka, server_urls};
 use super::normal::NormalizedUrl;
 use super::secrets::{check_no_secrets, without_query};
 
@@ -60,6 +61,11 @@ impl UrlPolicy {
         if self.allows_all() {
             return Ok(());
         }
+        if let Some(servers) = server_urls(url) {
+            return servers
+                .iter()
+                .try_for_each(|server| self.check_parsed(url, NormalizedUrl::parse(server)));
+        }
         match expand_braces(url, MAX_EXPANDED_URLS) {
             Ok(urls) => {
                 urls.iter().try_for_each(|one| self.check_parsed(url, NormalizedUrl::parse_pattern(one)))
@@ -73,6 +79,9 @@ impl UrlPolicy {
     /// # Errors
     /// Same as [`Self::check`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
+        if is_kafka(url) {
+            return self.check(url);
+        }
         if self.allows_all() { Ok(()) } else { self.check_parsed(url, NormalizedUrl::parse(url)) }
     }
 
@@ -114,6 +123,11 @@ impl Prefix {
         }
         if normalized.has_pattern() || original.contains(['?', '#']) {
             return Err(error("globs, braces and queries are not allowed"));
+        }
+        if normalized.scheme == "hf" && original.contains('@') {
+            return Err(error(
+                "a prefix applies to all revisions of a repository, so it must not contain a revision",
+            ));
         }
         Ok(Self { original: original.to_owned(), normalized })
     }
@@ -197,6 +211,22 @@ mod tests {
         ] {
             assert!(policy().check(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn prefixes_of_the_hub_apply_to_all_revisions() {
+        let policy = UrlPolicy::new(["hf://datasets/org/name", "hf://datasets/lab"]).unwrap();
+        for url in
+            ["hf://datasets/org/name", "hf://datasets/org/name@v1/x", "hf://datasets/lab/a@refs/pr/1/x"]
+        {
+            assert_eq!(policy.check(url), Ok(()), "{url}");
+        }
+        for url in
+            ["hf://datasets/org/other", "hf://datasets/org/name2@name", "hf://datasets/org/x@org/name/y"]
+        {
+            assert!(policy.check(url).is_err() && policy.check_object(url).is_err(), "{url}");
+        }
+        assert!(UrlPolicy::new(["hf://datasets/org/name@v1"]).unwrap_err().contains("revision"));
     }
 
     #[test]

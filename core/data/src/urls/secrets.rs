@@ -1,6 +1,8 @@
 //! Rejects secrets in URLs, because pipelines are stored, logged and displayed.
 
-use super::normal::{AZURE_SCHEMES, percent_decode};
+use super::kafka::server_urls;
+use super::normal::AZURE_SCHEMES;
+use super::percent::percent_decode;
 
 /// Lower-case names of query parameters that contain a key, a token or a signature.
 const SECRET_PARAMETERS: [&str; 18] = [
@@ -35,6 +37,9 @@ const SECRET_FIX: &str = "write the key to a credentials file, start coordinator
 /// # Errors
 /// Returns a message with the fix. The message does not repeat the secret.
 pub fn check_no_secrets(url: &str) -> Result<(), String> {
+    if let Some(servers) = server_urls(url).filter(|servers| servers.len() > 1) {
+        return servers.iter().try_for_each(|server| check_no_secrets(server));
+    }
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(()) };
     let scheme = scheme.to_ascii_lowercase();
     if scheme == "file" {

@@ -58,9 +58,14 @@ impl BandwidthObservation {
     /// Whether the store has changed since `before`: the same concurrency yields less than half or more than twice the
     /// bandwidth.
     pub fn contradicts(&self, before: &Self) -> bool {
-        let same = |factor: f64| (1.0 / CONCURRENCY_MERGE_FACTOR..CONCURRENCY_MERGE_FACTOR).contains(&factor);
         let like = |factor: f64| (0.5..2.0).contains(&factor);
-        same(self.concurrency / before.concurrency) && !like(self.bytes_per_s / before.bytes_per_s)
+        self.has_concurrency_of(before) && !like(self.bytes_per_s / before.bytes_per_s)
+    }
+
+    /// Whether both concurrencies are nearly the same.
+    pub(crate) fn has_concurrency_of(&self, other: &Self) -> bool {
+        let factor = self.concurrency / other.concurrency;
+        (1.0 / CONCURRENCY_MERGE_FACTOR..CONCURRENCY_MERGE_FACTOR).contains(&factor)
     }
 }
 

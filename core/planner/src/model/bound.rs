@@ -297,6 +297,6 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
 
 fn consumer_bound(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
-    let explanation = format!("the consumers accept at most {} rows/s", format_number(rows_per_s));
+    let explanation = format!("the demand is {} rows/s", format_number(rows_per_s));
     Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, explanation })
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aligned::{align, longest_operator_list};
 use super::bandwidth::{Bandwidth, BandwidthObservation};
+use super::graph_costs::{GraphExpectation, GraphModel};
 use super::samples::{JobConsumerSample, JobWorkerSample};
 use super::visits::visit_ratios;
 
@@ -39,6 +40,19 @@ pub struct JobObservation {
     pub dataset_rows: u64,
     /// Names of the operators whose output differs in each pass.
     pub random_operators: Vec<String>,
+    /// Rows per second that bound the lag of an unbounded job; `None` for other jobs.
+    pub topic_rows_per_s: Option<f64>,
+    /// Whether consumers wait for records that have not arrived in the topics yet.
+    pub waits_for_records: bool,
+    /// The expected batch of a job that samples a graph; `None` for other jobs.
+    pub graph: Option<GraphExpectation>,
+}
+
+impl JobObservation {
+    /// The counters from which sizes are computed.
+    pub(super) fn counted_workers(&self) -> &[JobWorkerSample] {
+        if self.total.is_empty() { &self.recent } else { &self.total }
+    }
 }
 
 /// The costs of a job. "Per row" means per row delivered to a consumer. Saved traces contain this struct, so the serialized
@@ -75,8 +89,12 @@ pub struct JobModel {
     pub held_bytes: f64,
     /// The share of the time during which a group was ready but did not fit into the memory budget.
     pub memory_wait_share: f64,
-    /// Rows per second that the consumers would process if they never waited for rows; `None` if unknown.
+    /// Rows per second that the consumers would process if they never waited for rows, but in an unbounded job at most the rate
+    /// that bounds its lag. `None` if neither is known.
     pub demand_rows_per_s: Option<f64>,
+    /// The sampled graphs; `None` if the job samples no graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphModel>,
 }
 
 /// The costs of one operator.
@@ -200,7 +218,8 @@ impl JobModel {
             bandwidth: Bandwidth::fit(&observation.bandwidth_observations),
             held_bytes: sum(&recent, |worker| worker.held_bytes),
             memory_wait_share: per_second(|worker| seconds(worker.memory_wait_ns)) / recent.len() as f64,
-            demand_rows_per_s: consumer_demand(&observation.consumers),
+            demand_rows_per_s: demand(observation),
+            graph: observation.graph.map(|graph| GraphModel::build(graph, observation.counted_workers())),
         };
         if model.bandwidth == Bandwidth::Unknown {
             let bytes_per_s = per_second(|worker| worker.store.bytes as f64);
@@ -332,6 +351,16 @@ fn encoded_cache_point(model: &JobModel, stats: &EncodingStats) -> Option<CacheP
         next_cpu_share: stats.encoded_ns as f64 / stats.plain_ns as f64,
         ..plain.clone()
     })
+}
+
+/// Returns the rate at which rows are wanted. Consumers of a topic cannot receive more rows than arrive, and do not need workers for
+/// more rows than they can process.
+fn demand(observation: &JobObservation) -> Option<f64> {
+    let consumers = consumer_demand(&observation.consumers);
+    match observation.topic_rows_per_s {
+        Some(topic) => Some(consumers.map_or(topic, |consumers| consumers.min(topic))),
+        None => consumers,
+    }
 }
 
 /// Returns the rate that the consumers would reach if rows were always ready: for each consumer, its rows divided by

@@ -1,7 +1,7 @@
 //! Counters of one worker or one consumer for one job. Counters are cumulative, so a lost report does not lose counts.
 
 use feedline_data::ids::WorkerId;
-use feedline_data::messages::{ConsumerStats, OperatorStats, StoreStats};
+use feedline_data::messages::{ConsumerStats, GraphStats, OperatorStats, StoreStats};
 
 /// The counters of one worker for one job.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,8 @@ pub struct JobWorkerSample {
     pub operators: Vec<OperatorStats>,
     /// Reads from the store.
     pub store: StoreStats,
+    /// The sampled graphs. `None` if the job samples no graph.
+    pub graph: Option<GraphStats>,
 }
 
 /// The counters of one consumer, summed over its sessions.

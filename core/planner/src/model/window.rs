@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use feedline_data::ids::Millis;
-use feedline_data::messages::{ConsumerStats, OperatorStats, StoreStats};
+use feedline_data::messages::{ConsumerStats, GraphStats, OperatorStats, StoreStats};
 
 use super::samples::{JobConsumerSample, JobWorkerSample};
 
@@ -151,6 +151,7 @@ counter_fields!(
     latency_ns
 );
 counter_fields!(StoreStats, requests, bytes, wait_ns);
+counter_fields!(GraphStats, batches, seeds, nodes, edges, bytes, sample_ns, map_ns, gather_ns, encode_ns);
 counter_fields!(ConsumerStats, batches, rows, bytes, network_bytes, stall_ns, step_ns);
 
 impl CumulativeCounters for JobWorkerSample {
@@ -165,6 +166,10 @@ impl CumulativeCounters for JobWorkerSample {
             memory_wait_ns: merge(self.memory_wait_ns, other.memory_wait_ns),
             operators: self.operators.iter().map(operator).collect(),
             store: self.store.merge(&other.store, merge),
+            graph: match (self.graph, other.graph) {
+                (Some(own), Some(other)) => Some(own.merge(&other, merge)),
+                (own, _) => own,
+            },
             ..self.clone()
         }
     }

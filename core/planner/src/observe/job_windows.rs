@@ -1,18 +1,21 @@
 //! Recent counters of one job.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{Millis, WorkerId};
 use feedline_data::messages::samples::{ConsumerReportSample, JobProperties};
 use feedline_data::messages::{ConsumerStats, EncodingStats, saturating_sum};
 use feedline_data::pipeline::CacheEncoding;
 
+use super::arrivals::Arrivals;
+use super::bandwidth_history::BandwidthHistory;
 use super::saturation::{is_at_operator_limit, longest_waiting_operator};
 use super::terms::{is_without_work_between, random_operators, reads_local_files};
 
 use crate::model::bandwidth::BandwidthObservation;
 use crate::model::job::JobObservation;
-use crate::model::{JobConsumerSample, JobWorkerSample, Locality, SampleWindow};
+use crate::model::{GraphExpectation, JobConsumerSample, JobModel, JobWorkerSample, Locality, SampleWindow};
+use crate::plan::PlannerSettings;
 
 /// Milliseconds over which rates are averaged.
 pub const RECENT_MS: Millis = 5_000;
@@ -24,8 +27,6 @@ const SHORT_WINDOW_MS: Millis = 2_000;
 const SHORT_WINDOW_MIN_BATCHES: u64 = 8;
 /// Time span of the samples in each window, in milliseconds.
 const SAMPLE_SPAN_MS: Millis = 8_000;
-/// Maximum number of bandwidth observations per job.
-const MAX_BANDWIDTH_OBSERVATIONS: usize = 32;
 /// Consumers that wait for more than this share of the time are considered starved.
 const STARVED_STALL_SHARE: f64 = 0.5;
 
@@ -39,11 +40,15 @@ pub(super) struct JobWindows {
     random_operators: Vec<String>,
     pub(super) workers: BTreeMap<WorkerId, SampleWindow<JobWorkerSample>>,
     pub(super) consumers: BTreeMap<u32, SampleWindow<JobConsumerSample>>,
-    bandwidth_observations: VecDeque<BandwidthObservation>,
+    bandwidth: BandwidthHistory,
     /// Whether only the store limits the job.
     pub(super) waits_for_store: bool,
     /// The operator whose waits limit the job, if any.
     waiting_operator: Option<String>,
+    /// The rows that arrive in the topics of an unbounded job.
+    arrivals: Option<Arrivals>,
+    /// The expected batch of a job that samples a graph.
+    graph: Option<GraphExpectation>,
     /// Measured costs of cache encodings, over all workers.
     pub(super) encodings: BTreeMap<(u32, CacheEncoding), EncodingStats>,
 }
@@ -55,11 +60,20 @@ impl JobWindows {
             random_operators: random_operators(&properties.pipeline),
             workers: BTreeMap::new(),
             consumers: BTreeMap::new(),
-            bandwidth_observations: VecDeque::new(),
+            bandwidth: BandwidthHistory::default(),
             waits_for_store: false,
             waiting_operator: None,
+            arrivals: None,
+            graph: GraphExpectation::of(&properties.pipeline, &properties.dataset),
             encodings: BTreeMap::new(),
             properties,
+        }
+    }
+
+    pub(super) fn push_topic(&mut self, now: Millis, properties: &JobProperties) {
+        (self.properties.lag_rows, self.properties.topic) = (properties.lag_rows, properties.topic);
+        if let Some(sample) = properties.topic {
+            self.arrivals.get_or_insert_default().push(now, sample);
         }
     }
 
@@ -100,8 +114,13 @@ impl JobWindows {
     /// Determines whether the store or the waits of an operator limit the job. `busy` contains the workers whose threads are
     /// busy. Records the store's bandwidth only if the store limits the job. Otherwise, the job requests less than the store
     /// can deliver, so the bandwidth is not the store's limit.
-    pub(super) fn find_bottleneck(&mut self, busy: &BTreeSet<WorkerId>) {
+    pub(super) fn find_bottleneck(&mut self, now: Millis, busy: &BTreeSet<WorkerId>) {
         (self.waits_for_store, self.waiting_operator) = (false, None);
+        // A job that its store no longer limits observes nothing.
+        self.bandwidth.expire(now);
+        if self.waits_for_records() {
+            return;
+        }
         let consumers: Vec<JobConsumerSample> = self.recent_consumers();
         let stalled_ns = saturating_sum(consumers.iter().map(|consumer| consumer.stats.stall_ns));
         let elapsed_ns = saturating_sum(consumers.iter().map(|consumer| consumer.elapsed_ns));
@@ -116,23 +135,18 @@ impl JobWindows {
         self.waiting_operator = longest_waiting_operator(&recent);
         self.waits_for_store = self.waiting_operator.is_none();
         if self.waits_for_store {
-            self.observe_store(&recent);
+            self.observe_store(now, &recent);
         }
     }
 
-    fn observe_store(&mut self, recent: &[JobWorkerSample]) {
+    fn observe_store(&mut self, now: Millis, recent: &[JobWorkerSample]) {
         let (mut concurrency, mut bytes_per_s) = (0.0, 0.0);
         for sample in recent {
             concurrency += sample.store.wait_ns as f64 / sample.elapsed_ns as f64;
             bytes_per_s += 1e9 * sample.store.bytes as f64 / sample.elapsed_ns as f64;
         }
         if bytes_per_s > 0.0 && concurrency > 0.0 {
-            let now = BandwidthObservation { concurrency, bytes_per_s };
-            self.bandwidth_observations.retain(|before| !now.contradicts(before));
-            if self.bandwidth_observations.len() == MAX_BANDWIDTH_OBSERVATIONS {
-                self.bandwidth_observations.pop_front();
-            }
-            self.bandwidth_observations.push_back(now);
+            self.bandwidth.push(now, BandwidthObservation { concurrency, bytes_per_s });
         }
     }
 
@@ -162,12 +176,29 @@ impl JobWindows {
             recent: self.recent_workers(),
             total: self.workers.values().filter_map(|window| window.total().cloned()).collect(),
             consumers: self.recent_consumers(),
-            bandwidth_observations: self.bandwidth_observations.iter().copied().collect(),
+            bandwidth_observations: self.bandwidth.observations(),
             waiting_operator: self.waiting_operator.clone(),
             encodings: self.encodings.values().copied().collect(),
             dataset_rows: self.properties.dataset.rows,
             random_operators: self.random_operators.clone(),
+            topic_rows_per_s: self.arrivals.as_ref().and_then(Arrivals::demand_rows_per_s),
+            waits_for_records: self.waits_for_records(),
+            graph: self.graph,
         }
+    }
+
+    /// The rate above which more workers would not end the job earlier, because they would still load its graph. A job keeps the
+    /// workers that it has. `None` if the job samples no graph.
+    pub(super) fn useful_rows_per_s(&self, model: &JobModel, settings: &PlannerSettings) -> Option<f64> {
+        let rows_left = self.properties.passes_left.max(0.0) * self.properties.dataset.rows as f64;
+        let useful = model.graph.as_ref()?.useful_rows_per_s(rows_left);
+        // The number of workers for this rate is the present number, because workers are not planned to be fully used.
+        let current = settings.target_utilisation * model.rows_per_s;
+        Some(useful.max(current)).filter(|rate| rate.is_finite())
+    }
+
+    fn waits_for_records(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(Arrivals::is_caught_up)
     }
 
     fn recent_workers(&self) -> Vec<JobWorkerSample> {

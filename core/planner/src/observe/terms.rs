@@ -71,6 +71,7 @@ pub(super) fn worker_sample(
         memory_wait_ns: stats.memory_wait_ns,
         operators: stats.operators.iter().map(operator).collect(),
         store: stats.store,
+        graph: stats.graph,
     }
 }
 

@@ -66,16 +66,26 @@ const ACCEPTABLE_UNMET_SHARE: f64 = 1e-3;
 /// Maximum number of placements for which [`FillStrategy::Even`] is tried.
 const MAX_EVEN_PLACEMENTS: usize = 20_000;
 
+/// The workers that each job should keep, as indexes in the problem's list of workers.
+#[derive(Clone, Copy)]
+pub(super) struct PreviousWorkers<'a> {
+    /// The workers and cores of each job in the previous plan.
+    pub(super) cores: &'a [Vec<(usize, f64)>],
+    /// The workers that hold the graph of each job.
+    pub(super) graph_holders: &'a [Vec<usize>],
+}
+
 /// Places `rows[j][w]` rows per second of each job `j` on workers of type `w`, as far as the capacity of the workers
-/// allows. `before` contains the workers and cores of each job in the previous plan.
+/// allows.
 pub(super) fn assign(
     costs: &Costs,
     options: &[&ExecutionOption],
     rows: &[Vec<f64>],
     types: &[usize],
-    before: &[Vec<(usize, f64)>],
+    previous: PreviousWorkers<'_>,
     headroom: f64,
 ) -> Vec<Vec<JobPlacement>> {
+    let before = previous.cores;
     let free = types.iter().map(|w| costs.worker_capacity[*w]).collect();
     let rates = vec![BTreeMap::new(); options.len()];
     let mut filling = WorkerFilling { costs, worker_types: types, free_resources: free, rates };
@@ -93,6 +103,13 @@ pub(super) fn assign(
             let previous = cores / options[j].resources_per_row[w][CORES];
             let wanted = needs[j][w].min(if previous.is_finite() { previous } else { 0.0 });
             needs[j][w] -= filling.place_on_worker(j, options[j], *worker, wanted);
+        }
+    }
+    // Another worker would have to load the graph first.
+    for (j, workers) in previous.graph_holders.iter().enumerate() {
+        for worker in workers {
+            let w = types[*worker];
+            needs[j][w] -= filling.place_on_worker(j, options[j], *worker, needs[j][w]);
         }
     }
     let mut by_type: Vec<Vec<usize>> = vec![Vec::new(); costs.type_count()];

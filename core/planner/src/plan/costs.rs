@@ -133,9 +133,11 @@ impl Costs {
     }
 
     fn job_demand(&self, job: usize, given: &JobProblem) -> f64 {
-        let known = given.demand_rows_per_s.filter(|demand| demand.is_finite() && *demand >= 0.0);
+        let is_valid = |rate: &f64| rate.is_finite() && *rate >= 0.0;
+        let known = given.demand_rows_per_s.filter(is_valid);
+        let useful = given.useful_rows_per_s.filter(is_valid).unwrap_or(f64::INFINITY);
         let alone = || self.options[job].iter().map(|option| self.rate_alone(option)).fold(0.0, f64::max);
-        known.unwrap_or_else(alone)
+        known.unwrap_or_else(alone).min(useful)
     }
 
     /// Returns the rate in rows per second that the job could reach alone in the cluster.

@@ -110,9 +110,16 @@ pub struct JobProblem {
     pub tenant: Option<usize>,
     /// The job's weight. If resources are scarce, fed fractions are proportional to the weights of jobs.
     pub weight: f64,
-    /// Rows per second that the job's consumers could process. If unknown, the planner uses the rate that the job could
-    /// reach alone in the cluster.
+    /// The demand of the job in rows per second, as in [`JobModel::demand_rows_per_s`]. If unknown, the planner uses the rate that
+    /// the job could reach alone in the cluster.
     pub demand_rows_per_s: Option<f64>,
+    /// The rate in rows per second above which more workers would not end the job earlier, such as workers that would still load
+    /// its graph. It limits the demand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub useful_rows_per_s: Option<f64>,
+    /// The workers that hold or load the graph of the job. The job uses them before workers that would still load it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub graph_holders: Vec<WorkerId>,
     /// Operators in order, the source first.
     pub operators: Vec<OperatorProblem>,
     /// CPU seconds per delivered row outside operators, by worker type.
@@ -147,6 +154,8 @@ impl Default for JobProblem {
             tenant: None,
             weight: 1.0,
             demand_rows_per_s: None,
+            useful_rows_per_s: None,
+            graph_holders: Vec::new(),
             operators: Vec::new(),
             overhead_cpu_s: Vec::new(),
             delivered_bytes_per_row: 0.0,

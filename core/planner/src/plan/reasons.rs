@@ -22,8 +22,11 @@ pub(super) fn job_limit_text(
     let demand = costs.demands[j];
     let job = &problem.jobs[j];
     if rate >= 0.999 * demand {
+        if job.useful_rows_per_s.is_some_and(|useful| useful <= demand) {
+            return "at this rate, the job ends before another worker has loaded its graph".to_owned();
+        }
         return match job.demand_rows_per_s {
-            Some(_) => format!("its consumers accept at most {} rows/s", format_number(demand)),
+            Some(_) => format!("its demand is {} rows/s", format_number(demand)),
             None => format!("the cluster can compute at most {} rows/s for this job", format_number(demand)),
         };
     }

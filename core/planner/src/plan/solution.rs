@@ -84,7 +84,7 @@ pub struct JobPlan {
     pub name: String,
     /// The planned rows per second.
     pub rows_per_s: f64,
-    /// Rows per second that the job's consumers could process.
+    /// The demand of the job in rows per second.
     pub demand_rows_per_s: f64,
     /// The planned rate divided by the demand.
     pub fed_fraction: f64,

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::assign::{JobPlacement, assign, worker_indexes};
+use super::assign::{JobPlacement, PreviousWorkers, assign, worker_indexes};
 use super::caches::{self, CacheSelection, cached_bytes, with_price};
 use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, ratio};
 use super::deadline::Deadline;
 use super::fallback;
 use super::linear::{FractionalPlan, evaluate_rates, fed_fraction};
-use super::problem::{Problem, WorkerSlot};
+use super::problem::{JobProblem, Problem, WorkerSlot};
 use super::reasons;
 use super::solution::{CachePlan, JobPlan, Objective, Plan, PlannedCachePoint};
 use super::tune;
@@ -79,9 +79,21 @@ fn new_draft(
     let chosen = chosen.unwrap_or_else(|| fallback_selection(costs, known));
     let cores = before.map_or_else(|| vec![Vec::new(); costs.job_count()], PreviousPlan::cores);
     let options = chosen_options(costs, &chosen.options);
+    let previous = PreviousWorkers { cores: &cores, graph_holders: &graph_holders(problem) };
     let placements =
-        assign(costs, &options, &chosen.fractional.rows_per_s, types, &cores, problem.settings.headroom);
+        assign(costs, &options, &chosen.fractional.rows_per_s, types, previous, problem.settings.headroom);
     (PlanDraft::new(costs, chosen.options.clone(), placements, types), is_fallback)
+}
+
+/// Returns the workers that hold the graph of each job, as indexes in the problem's list of workers.
+fn graph_holders(problem: &Problem) -> Vec<Vec<usize>> {
+    if problem.jobs.iter().all(|job| job.graph_holders.is_empty()) {
+        return vec![Vec::new(); problem.jobs.len()];
+    }
+    let indexes = worker_indexes(&problem.workers);
+    let of_job =
+        |job: &JobProblem| job.graph_holders.iter().filter_map(|id| indexes.get(id).copied()).collect();
+    problem.jobs.iter().map(of_job).collect()
 }
 
 /// Returns the upper bound on the objective. If the deadline has passed, assumes that all jobs are fully fed at no

@@ -253,6 +253,7 @@ impl SimulatedConsumer {
             stats,
             slots: Default::default(),
             history: Default::default(),
+            known_growth: feedline_data::growth::KnownGrowth::default(),
         }
     }
 }

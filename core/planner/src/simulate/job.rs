@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use feedline_data::ids::Millis;
 use feedline_data::layout::Layout;
 use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
 use feedline_data::messages::JobSpec;
@@ -54,6 +55,18 @@ impl SimulatedJob {
         Ok((job, spec, manifest))
     }
 
+    /// Returns the number of rows that a producer has written by `now`; `None` if all rows exist from the start.
+    pub(super) fn arrived_rows(&self, now: Millis) -> Option<u64> {
+        let steps = &self.definition.arrival;
+        let (first, now_s) = (steps.first()?, now as f64 / 1e3);
+        let ends = steps.iter().skip(1).map(|step| f64::from(step.at_s)).chain([f64::INFINITY]);
+        let of_step = |(step, end): (&scenario::ScenarioDemand, f64)| {
+            (end.min(now_s) - f64::from(step.at_s)).max(0.0) * step.rows_per_s
+        };
+        debug_assert_eq!(first.at_s, 0);
+        Some(steps.iter().zip(ends).map(of_step).sum::<f64>() as u64)
+    }
+
     /// Returns the rows per second that all consumers together could process.
     pub(super) fn demand_rows_per_s(&self, second: u32) -> f64 {
         let begun = self.definition.demand.iter().rev().find(|step| step.at_s <= second);
@@ -81,19 +94,20 @@ fn build_manifest(definition: &scenario::ScenarioJob, number: usize) -> Result<M
                 u32::MAX
             )
         })?;
-        Ok(Shard {
-            object: ShardRef {
+        Ok(Shard::simulated(
+            ShardRef {
                 url: format!("{number}/{place}"),
                 size_bytes: bytes,
                 version: "1".to_owned(),
-                part: 0,
+                ..ShardRef::default()
             },
-            index: ShardIndex {
+            ShardIndex {
                 blocks: vec![Block { rows, offset: 0, bytes, group: 0, row_bytes: Vec::new() }],
                 schema: Some(schema.clone()),
                 defects: Vec::new(),
+                ..ShardIndex::default()
             },
-        })
+        ))
     };
     Manifest::build((0..count).map(shard).collect::<Result<_, _>>()?)
 }

@@ -11,6 +11,8 @@ pub(super) struct SimulatedLease {
     pub(super) job: u32,
     /// The number of rows of the split.
     pub(super) row_count: u32,
+    /// The number of these rows that have arrived in the source.
+    pub(super) arrived: u32,
     /// The offset of the first row to compute.
     pub(super) start: u32,
     /// The offset after the last computed row.
@@ -26,6 +28,7 @@ impl SimulatedLease {
             split: lease.split,
             job,
             row_count: len,
+            arrived: len,
             start: lease.start_offset,
             computed_end: f64::from(lease.start_offset),
             fetched_end: lease.start_offset,
@@ -41,6 +44,11 @@ impl SimulatedLease {
         self.computed_end >= f64::from(self.row_count)
     }
 
+    /// Whether rows have arrived that are not computed.
+    pub(super) fn has_work(&self) -> bool {
+        self.computed_end < f64::from(self.arrived)
+    }
+
     /// Returns the number of computed rows that have not been fetched.
     pub(super) fn unfetched_rows(&self) -> f64 {
         (self.computed_end - f64::from(self.fetched_end)).max(0.0)
@@ -48,10 +56,10 @@ impl SimulatedLease {
 
     /// Computes up to `rows` rows. Returns the number of computed rows.
     pub(super) fn compute(&mut self, rows: f64) -> f64 {
-        let left = f64::from(self.row_count) - self.computed_end;
+        let left = f64::from(self.arrived) - self.computed_end;
         // Rounding must not leave a fraction of a row.
         if rows >= left - 1e-6 {
-            self.computed_end = f64::from(self.row_count);
+            self.computed_end = f64::from(self.arrived);
             return left;
         }
         self.computed_end += rows;

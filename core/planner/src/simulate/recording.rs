@@ -21,6 +21,8 @@ pub(super) struct ElapsedSecond {
     pub(super) demand_rows_per_s: f64,
     /// Delivered rows of all jobs since the start.
     pub(super) rows: u64,
+    /// Rows that have arrived and are not delivered.
+    pub(super) lag_rows: u64,
     /// The accumulated times of each job's consumers.
     pub(super) job_times: Vec<ConsumerTimes>,
 }
@@ -56,7 +58,7 @@ impl Recording {
     }
 
     pub(super) fn on_second(&mut self, elapsed: ElapsedSecond) {
-        let ElapsedSecond { at_s, workers, wanted, demand_rows_per_s, rows, job_times } = elapsed;
+        let ElapsedSecond { at_s, workers, wanted, demand_rows_per_s, rows, lag_rows, job_times } = elapsed;
         let (mut smallest_fed, mut sum) = (1.0_f64, 0.0);
         for (now, before) in job_times.iter().zip(&self.last_times) {
             let stall_ns = now.stall_ns - before.stall_ns;
@@ -72,6 +74,7 @@ impl Recording {
             wanted,
             demand_rows_per_s,
             rows: rows - self.rows,
+            lag_rows,
             smallest_fed,
             mean_fed: sum / job_times.len().max(1) as f64,
         });

@@ -63,6 +63,8 @@ pub struct SimulatedSecond {
     pub demand_rows_per_s: f64,
     /// Rows delivered in this second.
     pub rows: u64,
+    /// Rows of jobs with `arrival` that have arrived and are not delivered.
+    pub lag_rows: u64,
     /// The smallest fed fraction of any job in this second. The fed fraction is the share of the time that consumers
     /// did not wait.
     pub smallest_fed: f64,

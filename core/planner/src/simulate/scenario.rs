@@ -98,6 +98,9 @@ pub struct ScenarioJob {
     pub weight: f64,
     /// The total demand of all consumers over time.
     pub demand: Vec<ScenarioDemand>,
+    /// The rows per second that a producer writes over time, as to a Kafka topic. If empty, all rows exist from the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrival: Vec<ScenarioDemand>,
 }
 
 /// An operator.
@@ -231,6 +234,7 @@ impl Scenario {
                 consumers: 5,
                 weight: 1.0,
                 demand: vec![ScenarioDemand { at_s: 0, rows_per_s: 10_000.0 * share }],
+                arrival: Vec::new(),
             }
         };
         Self {
@@ -326,15 +330,18 @@ impl ScenarioJob {
                 && operators.iter().any(|operator| operator.cpu_s > 0.0),
             "job `{name}`: cpu_s must be at least 0 for each operator, and above 0 in total"
         );
-        ensure!(
-            demand.first().is_some_and(|first| first.at_s == 0)
-                && demand.is_sorted_by(|a, b| a.at_s < b.at_s),
-            "job `{name}`: the demand steps must be sorted by at_s, starting at 0"
-        );
-        ensure!(
-            demand.iter().all(|step| is_valid(step.rows_per_s)),
-            "job `{name}`: rows_per_s of each demand step must be a number of at least 0"
-        );
+        for (key, steps) in [("demand", demand), ("arrival", &self.arrival)] {
+            let is_optional = key == "arrival";
+            ensure!(
+                steps.first().map_or(is_optional, |first| first.at_s == 0)
+                    && steps.is_sorted_by(|a, b| a.at_s < b.at_s),
+                "job `{name}`: the {key} steps must be sorted by at_s, starting at 0"
+            );
+            ensure!(
+                steps.iter().all(|step| is_valid(step.rows_per_s)),
+                "job `{name}`: rows_per_s of each {key} step must be a number of at least 0"
+            );
+        }
         Ok(())
     }
 }

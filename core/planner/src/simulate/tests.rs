@@ -38,6 +38,22 @@ fn workers_follow_the_demand() {
     assert!((8..=10).contains(&workers(470)), "64 cores need 9 workers of 8 cores, not {}", workers(470));
 }
 
+/// Workers compute 1,000 rows per second each, and the producer writes 3,000.
+#[test]
+fn workers_are_added_until_the_lag_of_a_topic_is_small() {
+    let text = include_str!("../../../../examples/scenarios/topic.yaml");
+    let report = simulated(&Scenario::from_yaml(text, "s.yaml").unwrap(), ScalingRule::Plan);
+    let at = |at_s: u32| report.seconds[at_s as usize - 1];
+    assert!(at(20).workers == 1 && at(20).lag_rows < 1_000, "{:?}", at(20));
+    let peak = report.seconds.iter().max_by_key(|second| second.lag_rows).unwrap();
+    assert!(peak.at_s <= 20 + 15, "the lag falls after 15 s: {peak:?}");
+    let seconds = |second: &SimulatedSecond| second.lag_rows as f64 / 3_000.0;
+    let late = report.seconds.iter().filter(|second| second.at_s >= 20 + 60);
+    assert!(late.clone().all(|second| seconds(second) < 5.0), "{:?}", late.collect::<Vec<_>>());
+    assert!(report.seconds.iter().all(|second| second.workers <= 4));
+    assert_eq!(report.oscillations, 0, "{:#?}", report.decisions);
+}
+
 #[test]
 fn a_run_is_the_same_each_time() {
     let scenario = Scenario { duration_s: 90, ..quick_steps() };

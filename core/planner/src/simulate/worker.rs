@@ -126,11 +126,22 @@ impl SimulatedWorker {
     /// Returns the bytes per second that the worker would read from an unlimited store.
     pub(super) fn wanted_bytes_per_s(&self, jobs: &[SimulatedJob]) -> f64 {
         let mut cheapest: f64 = 0.0;
-        for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
+        for lease in self.leases.iter().filter(|lease| lease.has_work()) {
             let job = &jobs[lease.job as usize];
             cheapest = cheapest.max(job.definition.store_bytes_per_row as f64 / job.cpu_s_per_row);
         }
         cheapest * f64::from(self.cores) * self.speed
+    }
+
+    /// Sets the rows of the leased splits that have arrived by `now`.
+    pub(super) fn receive_rows(&mut self, now: Millis, jobs: &[SimulatedJob]) {
+        for lease in &mut self.leases {
+            let job = &jobs[lease.job as usize];
+            if let Some(arrived) = job.arrived_rows(now) {
+                let start = job.layout.split_range(lease.split).start;
+                lease.arrived = arrived.saturating_sub(start).min(u64::from(lease.row_count)) as u32;
+            }
+        }
     }
 
     /// Computes rows for `seconds` seconds. `store_share` is the share of the requested bytes that the store delivers.
@@ -153,7 +164,7 @@ impl SimulatedWorker {
         let mut spent: BTreeMap<u32, f64> = BTreeMap::new();
         for round in 0..CORE_SHARING_ROUNDS {
             active.clear();
-            for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
+            for lease in self.leases.iter().filter(|lease| lease.has_work()) {
                 // If jobs wait for the store or have reached their maximum cores, other jobs use their share of the
                 // cores.
                 let is_over = round > 0
@@ -189,7 +200,7 @@ impl SimulatedWorker {
 
     /// Computes only the most urgent split.
     fn compute_most_urgent_split(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
-        let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
+        let Some(place) = self.leases.iter().position(SimulatedLease::has_work) else { return };
         let reads = jobs[self.leases[place].job as usize].definition.store_bytes_per_row > 0;
         let seconds = if reads { seconds * store_share } else { seconds };
         let later = self.leases.split_off(place + 1);
@@ -217,14 +228,14 @@ impl SimulatedWorker {
         let known = &jobs[job as usize];
         let mut rows = core_s / known.cpu_s_per_row;
         let mut made = 0.0;
-        for lease in self.leases.iter_mut().filter(|lease| lease.job == job && !lease.is_computed()) {
+        for lease in self.leases.iter_mut().filter(|lease| lease.job == job && lease.has_work()) {
             let computed = lease.compute(rows);
             made += computed;
             rows -= computed;
-            if !lease.is_computed() {
+            if lease.has_work() {
                 break;
             }
-            self.has_unreported_change = true;
+            self.has_unreported_change |= lease.is_computed();
         }
         let work = self.work_by_job.entry(job).or_default();
         work.rows += made;
@@ -296,6 +307,7 @@ impl SimulatedWorker {
             elapsed_ns,
             cpu,
             encodings: Vec::new(),
+            graph: None,
         });
         WorkerReport {
             worker: self.id,
@@ -316,6 +328,8 @@ impl SimulatedWorker {
             stats: stats.collect(),
             caches: Vec::new(),
             memory: Vec::new(),
+            stores: Vec::new(),
+            graphs: None,
         }
     }
 

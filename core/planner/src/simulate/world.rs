@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use feedline_cluster::{Cluster, ClusterLimits, ClusterSettings, Input, Ready, Reply, RequestId};
+use feedline_cluster::{
+    Cluster, ClusterLimits, ClusterSettings, IndexToSave, Input, Ready, Reply, RequestId,
+};
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::PlanAllocations;
+use feedline_data::messages::samples::TopicSample;
 use feedline_data::random::mix64;
 
 use super::consumer::SimulatedConsumer;
@@ -113,7 +116,7 @@ impl Simulation {
     ) -> Result<(), String> {
         let manifest = Arc::new(manifest);
         let mut ready = Ready::default();
-        let saved_index = Some(Arc::clone(&manifest));
+        let saved_index = Some(Arc::clone(&manifest)).into();
         let input = Input::OpenJob { request: OTHER_REQUEST, spec: Box::new(spec), saved_index };
         self.cluster.step(self.now, input, &mut ready);
         for (_, reply) in ready.replies {
@@ -163,7 +166,7 @@ impl Simulation {
             self.cluster.take_input(self.now, input, &mut ready);
         }
         // Saving an index takes no simulated time.
-        for (job, ..) in std::mem::take(&mut ready.manifests) {
+        for IndexToSave { job, .. } in std::mem::take(&mut ready.manifests) {
             self.cluster.take_input(self.now, Input::IndexSaved { job, result: Ok(()) }, &mut ready);
         }
         self.cluster.step(self.now, Input::Tick, &mut ready);
@@ -190,6 +193,7 @@ impl Simulation {
             store_share = (limit / wanted.max(f64::MIN_POSITIVE)).min(1.0);
         }
         for worker in self.fleet.workers.iter_mut().filter(|worker| worker.is_running()) {
+            worker.receive_rows(self.now, &self.jobs);
             worker.compute(seconds, store_share, &self.jobs);
         }
     }
@@ -254,15 +258,39 @@ impl Simulation {
         let rows = self.consumers.iter().map(SimulatedConsumer::consumed_rows).sum();
         let wanted = self.plan.iter().flat_map(|plan| &plan.wanted_workers).map(|kind| kind.wanted).sum();
         let workers = self.fleet.paid_workers();
-        let elapsed =
-            ElapsedSecond { at_s: second, workers, wanted, demand_rows_per_s, rows, job_times: times };
+        let lag_rows = (0..self.jobs.len()).filter_map(|job| self.topic_sample(job));
+        let lag_rows = lag_rows.map(|topic| topic.backlog_rows).sum();
+        let elapsed = ElapsedSecond {
+            at_s: second,
+            workers,
+            wanted,
+            demand_rows_per_s,
+            rows,
+            lag_rows,
+            job_times: times,
+        };
         self.recording.on_second(elapsed);
+    }
+
+    /// Returns the rows of a job that have arrived; `None` for a job whose rows exist from the start.
+    fn topic_sample(&self, job: usize) -> Option<TopicSample> {
+        let arrived_rows = self.jobs[job].arrived_rows(self.now)?;
+        let own = self.consumers.iter().filter(|consumer| consumer.job as usize == job);
+        let delivered: u64 = own.map(SimulatedConsumer::consumed_rows).sum();
+        Some(TopicSample {
+            arrived_rows,
+            backlog_rows: arrived_rows.saturating_sub(delivered),
+            step_rows: self.jobs[job].layout.full_step_rows(),
+        })
     }
 
     /// Observes the cluster and makes a plan, as the coordinator does once per second.
     fn make_plan(&mut self, meter: &mut dyn Meter) {
         meter.begin(Phase::Inputs);
-        let samples = self.cluster.samples();
+        let mut samples = self.cluster.samples();
+        for properties in &mut samples.jobs {
+            properties.topic = self.topic_sample((properties.job.0 - FIRST_JOB.0) as usize);
+        }
         meter.end(Phase::Inputs);
         meter.begin(Phase::Observe);
         self.observer.push(self.now, &samples);

@@ -1,5 +1,6 @@
 //! Views of a job whose bottleneck is a crop, and of jobs without counters.
 
+use feedline_data::messages::samples::TopicSample;
 use feedline_data::messages::{ConsumerStats, JobState, JobStatus, StoreStats};
 
 use super::*;
@@ -33,6 +34,7 @@ fn status(job: JobId, state: JobState) -> JobStatus {
         workers: 1,
         settled: true,
         slot_owners: Vec::new(),
+        source_error: None,
     }
 }
 
@@ -52,6 +54,28 @@ fn a_job_has_its_rates_and_its_bottleneck() {
     assert_eq!(bound.explanation, explanation);
     assert!(!view.reasons.is_empty());
     assert_eq!(view.wanted.len(), 1);
+}
+
+#[test]
+fn a_job_that_waits_for_records_is_not_stalled() {
+    let stalls = |arriving_per_s: u64, backlog_rows: u64| {
+        let mut observer = Observer::default();
+        let at = |second: u64| {
+            let mut samples = samples(second, &[JOB]);
+            let arrived_rows = arriving_per_s * second;
+            samples.jobs[0].topic = Some(TopicSample { arrived_rows, backlog_rows, step_rows: 2_048 });
+            samples
+        };
+        (1..=8).for_each(|second| observer.push(second * 1_000, &at(second)));
+        let view = cluster_view(8_000, &at(8), &observer, None, &BTreeMap::new());
+        (view.jobs[0].stall_share, observer.waits_for_store(JOB))
+    };
+    assert_eq!(stalls(1_000, 100), (None, false));
+    assert_eq!(stalls(100, 2_000), (None, false), "the topic is slow, and a step is not complete");
+    assert_eq!(stalls(0, 5), (None, false), "the topic is quiet");
+    assert_eq!(stalls(1_000, 100_000).0, Some(0.8), "the workers deliver fewer records than arrive");
+    assert_eq!(stalls(100, 3_000).0, Some(0.8), "the workers do not deliver a complete step");
+    assert_eq!(stalls(0, 2_048).0, Some(0.8), "the workers do not deliver the last step");
 }
 
 #[test]

@@ -103,10 +103,12 @@ fn every_directory_of_the_corpus_belongs_to_a_target() {
 #[test]
 fn each_source_format_has_an_input_with_rows() {
     let formats = [
+        ("arrayrecord", Format::ArrayRecord),
         ("arrow", Format::Arrow),
         ("csv", Format::Csv),
         ("jsonl", Format::Jsonl),
         ("npy", Format::Npy),
+        ("npz", Format::Npz),
         ("parquet", Format::Parquet),
         ("tar", Format::WebDataset),
         ("tfrecord", Format::TfRecord),

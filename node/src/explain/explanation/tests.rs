@@ -57,6 +57,7 @@ fn explanation() -> Explanation {
             resources: JobResources { workers, ..JobResources::default() },
             cache_capacities: vec![room],
             plan: None,
+            long_runs: None,
         },
     )
 }
@@ -91,4 +92,18 @@ fn the_json_has_the_documented_keys() {
     assert_eq!(value["operators"].as_array().unwrap().len(), 3);
     assert_eq!(value["bound_rows_per_s"].as_f64().unwrap().round(), 1000.0);
     assert!(value["remedies"][0]["predicted_rows_per_s"].as_f64().unwrap() > 1100.0);
+}
+
+#[test]
+fn sampled_graphs_follow_the_operators() {
+    let graph = GraphModel { graph_bytes: 1_500_000, load_s: 0.25, ..GraphModel::default() };
+    let explanation = Explanation { graph: Some(graph), ..explanation() };
+    let text = explanation.to_text();
+    let (before, after) =
+        text.split_once("loaded graph  1.5 MB, 250.00 ms to load\n\n").expect("it is listed");
+    assert!(before.contains("batch      ") && before.contains("expected by the fanouts"), "{text}");
+    assert!(after.starts_with("measured    990 rows/s\n"), "{text}");
+    let value = serde_json::to_value(explanation).unwrap();
+    assert_eq!(value["graph"]["load_s"], 0.25);
+    assert!(serde_json::to_value(self::explanation()).unwrap().get("graph").is_none());
 }

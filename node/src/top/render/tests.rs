@@ -3,7 +3,6 @@
 use expect_test::expect;
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
-use feedline_data::messages::JobState;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
 use feedline_data::view::{Bottleneck, BottleneckKind};
@@ -26,6 +25,7 @@ fn job(id: u64, state: JobState) -> JobView {
         stall_share: None,
         cores: 0.0,
         bottleneck: None,
+        store_limit: None,
     }
 }
 
@@ -132,10 +132,26 @@ fn the_table_has_a_tenant_column_for_several_tenants() {
         2 jobs, 0 workers
 
         job  tenant  name   state    fed  rows/s  demand  stalled  cores  workers  consumers  rows  bottleneck
-          1  vision  job-1  running  -         -       -        -      -        0          1   100  -
-          2  -       job-2  running  -         -       -        -      -        0          1   200  -
+          1  vision  job-1  running  -       0.0       -        -      -        0          1   100  -
+          2  -       job-2  running  -       0.0       -        -      -        0          1   200  -
     "#]]
     .assert_eq(&render(&view));
+}
+
+#[test]
+fn the_plan_names_the_store_that_limits_a_job() {
+    let limit = "store s3://bucket limits the job to 25 requests/s".to_owned();
+    let limited = JobView { store_limit: Some(limit), ..job(1, JobState::Running) };
+    let view = ClusterView { jobs: vec![limited, job(2, JobState::Running)], ..ClusterView::default() };
+    let text = render(&view);
+    let (_, plan) = text.split_once("\nplan\n").expect("the plan has a line");
+    assert_eq!(plan, "  job-1: store s3://bucket limits the job to 25 requests/s\n");
+}
+
+#[test]
+fn a_running_job_without_rows_has_a_rate_of_zero() {
+    let rate = |state: JobState| job_line(&job(1, state))[4].clone();
+    assert_eq!((rate(JobState::Running).as_str(), rate(JobState::Completed).as_str()), ("0.0", "-"));
 }
 
 #[test]

@@ -220,8 +220,14 @@ impl StreamConsumer {
     }
 
     async fn fetch(&self, split: SplitRef) -> Result<(), ServiceError> {
-        let open =
-            FetchOpen { job: JOB, split, start_offset: 0, credit_bytes: CREDIT_BYTES, ticket: String::new() };
+        let open = FetchOpen {
+            job: JOB,
+            split,
+            start_offset: 0,
+            credit_bytes: CREDIT_BYTES,
+            ticket: String::new(),
+            cached_features: Vec::new(),
+        };
         let requests = futures::stream::once(async move { FetchRequest::Open(open) }).boxed();
         let worker = Arc::clone(&self.worker);
         // The fetch, and the groups that it starts, run on the worker's threads.
@@ -251,6 +257,8 @@ fn worker_settings(cores: u32) -> WorkerSettings {
         nic_bytes_per_s: 0,
         cores,
         memory_bytes: MEMORY_BYTES,
+        graph_memory_bytes: MEMORY_BYTES / 2,
+        graph_disk: None,
         access: ObjectAccess::default(),
         cache_dir: None,
         row_cache: None,

@@ -12,6 +12,8 @@ pub(super) enum DatasetKind {
     Text,
     /// Numbers, a group name and a payload.
     Table,
+    /// Edges, labels and seeds, with or without features.
+    Graph,
 }
 
 /// A file format; the names are those of a pipeline's `format`.
@@ -34,6 +36,8 @@ pub(super) enum FileFormat {
     Csv,
     /// One sentence per line, in the first language only.
     Text,
+    /// NumPy arrays, for graphs only.
+    Npy,
 }
 
 impl FileFormat {

@@ -59,6 +59,12 @@ impl Output {
         Ok(Self { folder: folder.into(), staging, names: Vec::new(), replaced })
     }
 
+    /// Adds files with these names to the files that [`Output::commit`] replaces. A directory with files has passed `force`.
+    pub(super) fn replace_files(&mut self, names: &[&str]) {
+        let existing = names.iter().filter(|name| self.folder.join(name).is_file());
+        self.replaced.extend(existing.map(OsString::from));
+    }
+
     /// Creates a file.
     pub(super) fn create(&mut self, name: &str) -> Result<Sink> {
         let file = File::create_new(self.staging.path().join(name))

@@ -388,6 +388,15 @@ fn contradicting_flags_are_rejected() {
             "--from cannot be used with `table`: remove --from, or choose images or text",
         ),
         ("table OUT --rows 3 --format csv --shards 4", "cannot divide 3 rows into 4 shards: lower --shards"),
+        ("graph OUT --format csv", "graph cannot be written as csv: choose one of parquet, npy"),
+        (
+            "graph OUT --format npy --rows 3",
+            "--rows, --from, --shards and --size cannot be used with `graph`: use --nodes and --edges",
+        ),
+        (
+            "table OUT --rows 3 --format csv --nodes 5",
+            "the flags under `Graphs` cannot be used with `table`: remove them, or choose `graph`",
+        ),
         (
             "images OUT --from IN --format tfrecord",
             "the directory IN contains no images: expected files that end in jpg, jpeg, png, webp",
@@ -403,6 +412,17 @@ fn contradicting_flags_are_rejected() {
 }
 
 #[test]
+fn a_graph_replaces_the_files_of_another_graph() {
+    let root = TempDir::new().unwrap();
+    let graph = "graph OUT --nodes 50 --edges 90";
+    let files = run_line(&root, &format!("{graph} --format npy --weights")).unwrap();
+    assert_eq!(names(&files), ["edges.npy", "train.npy", "weight.npy", "y.npy"]);
+    assert!(error_of(&root, &format!("{graph} --format parquet")).contains("is not empty"));
+    let files = run_line(&root, &format!("{graph} --format parquet --force")).unwrap();
+    assert_eq!(names(&files), ["edges.parquet", "train.npy", "y.npy"]);
+}
+
+#[test]
 fn an_output_path_that_is_a_file_is_rejected() {
     let root = TempDir::new().unwrap();
     fs::write(root.path().join("out"), "").unwrap();
@@ -415,7 +435,7 @@ fn an_output_path_that_is_a_file_is_rejected() {
 #[test]
 fn a_full_disk_is_an_error_in_every_format() {
     for format in FileFormat::value_variants() {
-        if *format == FileFormat::Files {
+        if matches!(format, FileFormat::Files | FileFormat::Npy) {
             continue;
         }
         let mut rows = text::GeneratedText::new(10, 0);

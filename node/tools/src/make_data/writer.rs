@@ -27,7 +27,9 @@ pub(super) fn open_shard(
         FileFormat::Jsonl => Box::new(columnar::JsonlWriter::new(sink)),
         FileFormat::Csv => Box::new(columnar::CsvWriter::new(sink)),
         FileFormat::Text => Box::new(columnar::TextWriter::new(sink)),
-        FileFormat::Files => anyhow::bail!("the format `files` has no shards: choose another --format"),
+        FileFormat::Files | FileFormat::Npy => {
+            anyhow::bail!("the format `{}` has no shards: choose another --format", value_name(&format))
+        }
     })
 }
 

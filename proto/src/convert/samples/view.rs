@@ -33,6 +33,7 @@ pub(crate) fn cluster_view() -> ClusterView {
             rows_per_s: 1250.0,
             explanation: "12.5 cores give 1250 rows/s".to_owned(),
         }),
+        store_limit: Some("store s3://bucket limits the job to 150 requests/s".to_owned()),
     };
     let waiting = JobView {
         job: JobId(6),
@@ -41,6 +42,7 @@ pub(crate) fn cluster_view() -> ClusterView {
         fed_fraction: None,
         stall_share: None,
         bottleneck: None,
+        store_limit: None,
         ..running.clone()
     };
     let worker = WorkerView {

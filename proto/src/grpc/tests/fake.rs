@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use crate::batch::{BatchLayout, output_schema};
 use crate::convert::samples;
 use crate::services::{
-    CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchRequest, Frame, PieceHeader, WorkerService,
+    CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchRequest, Frame, GatherRequest,
+    PieceHeader, WorkerService,
 };
 
 /// Requests for the four jobs starting with this job fail with `Invalid`, `NotFound`, `Superseded` and `Unavailable`.
@@ -161,5 +162,11 @@ impl WorkerService for FakeWorker {
                 Some((Ok(frame), (frames, requests, seen, dropped, sent + 1)))
             });
         Ok(paced.boxed())
+    }
+
+    /// The rows are the batch, whatever is requested.
+    async fn gather(&self, request: GatherRequest) -> Result<Bytes, ServiceError> {
+        check(request.job)?;
+        Ok(self.batch.clone())
     }
 }

@@ -108,16 +108,22 @@ impl PeerService for FakeMember {
         Ok(())
     }
 
-    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(
+        &self,
+        key: &str,
+        manifest: Arc<Manifest>,
+        in_use: &[String],
+    ) -> Result<(), ServiceError> {
+        assert_eq!(in_use, ["one", "two"]);
         *self.sent.lock().unwrap() += 1;
         self.indexes.lock().unwrap().insert(key.to_owned(), manifest);
         Ok(())
     }
 
-    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError> {
         let found = self.indexes.lock().unwrap().get(key).cloned();
         found
-            .filter(|manifest| manifest.fingerprint() == fingerprint)
+            .filter(|manifest| manifest.is_index(reference))
             .ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "unknown index"))
     }
 }
@@ -151,14 +157,15 @@ async fn every_peer_request_reaches_the_service() {
     assert_eq!(peer.join(from).await, Err(ServiceError::not_leader("http://b")));
     let manifest = Arc::new(fake::large_manifest());
     assert_eq!(
-        peer.load_index("k", &manifest.fingerprint()).await.unwrap_err().kind,
+        peer.load_index("k", &manifest.index_id()).await.unwrap_err().kind,
         ServiceErrorKind::NotFound
     );
     for _ in 0..2 {
-        within(peer.store_index("k", Arc::clone(&manifest))).await.unwrap();
+        let in_use = ["one".to_owned(), "two".to_owned()];
+        within(peer.store_index("k", Arc::clone(&manifest), &in_use)).await.unwrap();
     }
     assert_eq!(*fake.sent.lock().unwrap(), 1, "a stored index is not sent again");
-    assert_eq!(within(peer.load_index("k", &manifest.fingerprint())).await.unwrap(), manifest);
+    assert_eq!(within(peer.load_index("k", &manifest.index_id())).await.unwrap(), manifest);
 }
 
 #[tokio::test]

@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 
 use feedline_access::Credentials;
+use feedline_data::graph::description::GraphHash;
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::local::Transport;
-use feedline_proto::{FetchOpen, FetchRequest, MemberInfo, PROTOCOL_VERSION, grpc};
+use feedline_proto::{FetchOpen, FetchRequest, GatherRequest, MemberInfo, PROTOCOL_VERSION, grpc};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tonic::client::Grpc;
@@ -50,7 +51,7 @@ impl Scene {
             Some("Coordinator") => self.ask_coordinator(name, who).await,
             Some("Peer") => self.ask_peer(name, who).await,
             Some("Members") => self.ask_members(name, who).await,
-            Some("Worker") => self.ask_worker(who).await,
+            Some("Worker") => self.ask_worker(name, who).await,
             Some("LocalTransport") => self.send(&self.worker.url(), method, who, Vec::new()).await,
             Some("FlightService") => self.ask_flight(method, name, who).await,
             _ => panic!("say how {method} is called"),
@@ -110,14 +111,26 @@ impl Scene {
         }
     }
 
-    /// Asks for rows with whatever the caller has: its ticket, or its token.
-    async fn ask_worker(&self, who: Who) -> Answer {
+    /// Requests rows of the job, or of a feature, with the ticket or the token of the caller.
+    async fn ask_worker(&self, name: &str, who: Who) -> Answer {
         let shown = match who {
             Who::A => self.ticket_of_a.clone(),
             Who::B => self.ticket.clone(),
             _ => self.tokens.get(&who).cloned().unwrap_or_default(),
         };
-        self.fetch((self.job, self.split), &shown, Transport::Tcp).await.into()
+        match name {
+            "Fetch" => self.fetch((self.job, self.split), &shown, Transport::Tcp).await.into(),
+            "Gather" => self.gather(&shown).await.into(),
+            _ => panic!("say how {name} is called"),
+        }
+    }
+
+    /// Requests a row of a feature of the job.
+    async fn gather(&self, ticket: &str) -> Result<usize, ServiceError> {
+        let worker = grpc::connect_worker(&self.worker.url(), &Credentials::default())?;
+        let (job, feature, ticket) = (self.job, GraphHash(1), ticket.to_owned());
+        let rows = worker.gather(GatherRequest { job, feature, row_bytes: 4, rows: vec![0], ticket }).await?;
+        Ok(rows.len())
     }
 
     async fn ask_flight(&self, method: &str, name: &str, who: Who) -> Answer {
@@ -149,8 +162,14 @@ impl Scene {
             way,
             |_, _| {},
         )?;
-        let open =
-            FetchOpen { job, split, start_offset: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
+        let open = FetchOpen {
+            job,
+            split,
+            start_offset: 0,
+            credit_bytes: 1 << 20,
+            ticket: ticket.to_owned(),
+            cached_features: Vec::new(),
+        };
         let requests = stream::once(async { FetchRequest::Open(open) }).boxed();
         let mut frames = worker.fetch(requests).await?;
         let first = tokio::time::timeout(PATIENCE, frames.next()).await.expect("it answers");

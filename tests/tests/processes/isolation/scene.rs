@@ -171,6 +171,7 @@ pub(crate) fn consumer_report(job: JobId, session: u64) -> ConsumerReport {
         stats: ConsumerStats::default(),
         slots: Default::default(),
         history: Default::default(),
+        known_growth: feedline_data::growth::KnownGrowth::default(),
     }
 }
 
@@ -195,5 +196,7 @@ pub(crate) fn leaving_worker() -> WorkerReport {
         stats: Vec::new(),
         caches: Vec::new(),
         memory: Vec::new(),
+        stores: Vec::new(),
+        graphs: None,
     }
 }

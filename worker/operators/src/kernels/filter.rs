@@ -17,6 +17,7 @@ mod functions;
 mod numeric;
 mod values;
 
+pub(super) use analyze::parse;
 use expression::{ExprType, FilterExpr};
 
 /// Checks the expression of a filter against its input columns.
@@ -48,7 +49,7 @@ impl FilterOperator {
     }
 
     /// Returns for each row whether the expression is true. Null counts as false.
-    fn select_rows(&self, chunk: &Chunk) -> Result<Vec<bool>, OperatorError> {
+    pub(super) fn select_rows(&self, chunk: &Chunk) -> Result<Vec<bool>, OperatorError> {
         let value = evaluate::evaluate(&self.predicate, chunk)?;
         let booleans: &BooleanArray = value.array.as_boolean();
         let is_true = |row: usize| booleans.is_valid(row) && booleans.value(row);

@@ -6,13 +6,13 @@ use feedline_data::tenants::TenantReads;
 use futures::future::pending;
 use object_store::list::PaginatedListResult;
 use object_store::memory::InMemory;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::list::list;
 use crate::stores::ScopedStores;
+use crate::testing::{listing_server, stores_at};
 use crate::{DEFAULT_RETRY_BUDGET, ObjectAccess, Stores};
 
 /// 60 s of retries, a pause of 5 s and a request of 30 s.
@@ -29,19 +29,6 @@ async fn silent_server() -> String {
         }
     });
     url
-}
-
-/// Stores whose `s3://` URLs refer to a server.
-fn stores_at(server: &str, retry_budget: Duration) -> Arc<Stores> {
-    let options = [
-        ("aws_endpoint", server),
-        ("aws_allow_http", "true"),
-        ("aws_access_key_id", "KEY"),
-        ("aws_secret_access_key", "SECRET"),
-        ("aws_region", "us-east-1"),
-    ];
-    let options = options.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-    Stores::with_access(ObjectAccess::new(options).with_retry_budget(retry_budget))
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,6 +67,16 @@ async fn a_silent_server_fails_the_requests_of_a_cache_within_the_limit() {
     let begun = Instant::now();
     stores.put("s3://bucket/a/x", Bytes::from_static(b"row")).await.expect_err("it is silent");
     assert!(begun.elapsed() < LIMIT + Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn deletions_are_not_supported() {
+    let store = BoundedStore::new(Arc::new(InMemory::new()), DEFAULT_RETRY_BUDGET);
+    let path = Path::from("a/x");
+    store.put(&path, PutPayload::from_static(b"row")).await.unwrap();
+    let error = store.delete(&path).await.unwrap_err();
+    assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+    assert!(store.head(&path).await.is_ok(), "the object still exists");
 }
 
 /// A listing with one object per page.
@@ -189,35 +186,25 @@ async fn a_listing_that_repeats_a_page_fails() {
 
 /// Starts a server that lists a bucket with the objects `a/0` to `a/4` in pages of two. Returns its URL.
 async fn paging_server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-    tokio::spawn(async move {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") && connection.read_buf(&mut request).await.unwrap() > 0 {}
-            let request = String::from_utf8(request).expect("the request is text");
-            assert!(request.contains("prefix=a%2F"), "{request}");
-            let first =
-                request.split_once("continuation-token=").map_or(0, |(_, rest)| rest.as_bytes()[0] - b'0');
-            let object = |number: u8| {
-                format!(
-                    "<Contents><Key>a/{number}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
-                     <ETag>\"{number}\"</ETag><Size>1</Size></Contents>"
-                )
-            };
-            let objects: String = (first..5_u8.min(first + 2)).map(object).collect();
-            let next = if first + 2 < 5 {
-                format!("<NextContinuationToken>{}</NextContinuationToken>", first + 2)
-            } else {
-                String::new()
-            };
-            let body = format!("<ListBucketResult>{objects}{next}</ListBucketResult>");
-            let head =
-                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-            connection.write_all((head + &body).as_bytes()).await.unwrap();
-        }
-    });
-    url
+    listing_server(|request| {
+        assert!(request.contains("prefix=a%2F"), "{request}");
+        let first =
+            request.split_once("continuation-token=").map_or(0, |(_, rest)| rest.as_bytes()[0] - b'0');
+        let object = |number: u8| {
+            format!(
+                "<Contents><Key>a/{number}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                 <ETag>\"{number}\"</ETag><Size>1</Size></Contents>"
+            )
+        };
+        let objects: String = (first..5_u8.min(first + 2)).map(object).collect();
+        let next = if first + 2 < 5 {
+            format!("<NextContinuationToken>{}</NextContinuationToken>", first + 2)
+        } else {
+            String::new()
+        };
+        ("200 OK", format!("<ListBucketResult>{objects}{next}</ListBucketResult>"))
+    })
+    .await
 }
 
 #[tokio::test]

@@ -1,47 +1,64 @@
-//! Arrow IPC files: each record batch is one block.
+//! Arrow IPC files and streams: each record batch is one block.
 
+mod compression;
 mod footer;
+mod stream;
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use arrow::buffer::Buffer;
+use arrow::datatypes::DataType;
 use async_trait::async_trait;
-use feedline_data::manifest::{Block, ShardIndex};
+use bytes::Bytes;
+use feedline_data::manifest::{Block, ShardIndex, ShardRef};
 
-use super::parquet::{cast_column, check_block_read, find_column, resolve_columns};
-use crate::cache::ShardCache;
-use crate::columns::{arrow_type, build_batch};
+use super::parquet::fields::check_block_read;
+use crate::cache::{ShardCache, ShardCacheMemory};
+use crate::columns::build_batch;
 use crate::error::SourceError;
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleTraits};
 use crate::select::Selection;
 
-pub(crate) use footer::ArrowFooter;
+pub(crate) use footer::{ArrowFooter, MessageLocation};
 
 /// Reads Arrow IPC files.
-#[derive(Default)]
 pub(super) struct ArrowReader {
     footers: ShardCache<ArrowFooter>,
 }
 
+impl ArrowReader {
+    pub(super) fn new(memory: &ShardCacheMemory) -> Self {
+        Self { footers: ShardCache::new(memory) }
+    }
+}
+
 #[async_trait]
 impl FormatReader for ArrowReader {
+    fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
+        SampleTraits { requires_columns: true, ..SampleTraits::default() }
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
-        let footer = self.footers.get(shard, || ArrowFooter::read(object)).await?;
-        let schema = selection.schema(shard, &resolve_columns(footer.schema.fields()))?;
-        let rows = footer.batch_rows(object).await?;
+        let footer = self.footers.get(object, || read_footer(object)).await?;
+        let schema = footer.columns.shard_schema(shard, footer.schema.fields(), selection)?;
+        if footer.is_stream {
+            return stream::index(object, schema).await;
+        }
+        let (rows, is_compressed) = footer.batch_rows(object).await?;
+        let ratio = if is_compressed { footer.sample_ratio(object, &rows).await? } else { 1.0 };
         let mut blocks = Vec::new();
         for (group, (batch, rows)) in footer.batches.iter().zip(rows).enumerate() {
             // An empty record batch is not a block.
             if rows > 0 {
-                let bytes = batch.range().end - batch.range().start;
+                let bytes = ((batch.range().end - batch.range().start) as f64 * ratio) as u64;
                 blocks.push(Block { rows, offset: 0, bytes, group: group as u32, row_bytes: Vec::new() });
             }
         }
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects: Vec::new() })
+        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
     }
 
     async fn read(
@@ -50,17 +67,15 @@ impl FormatReader for ArrowReader {
         read: &BlockRead<'_>,
         selection: &Selection,
     ) -> Result<DecodedBlock, SourceError> {
-        let footer = self.footers.get(read.shard, || ArrowFooter::read(object)).await?;
-        let Some(location) = footer.batches.get(read.block.group as usize) else {
-            let reason = "the index contains a record batch that the file does not have: run `feedline index --rebuild`";
-            return Err(SourceError::corrupt(read.shard, 0, reason));
-        };
-        let corrupt = |reason: String| SourceError::corrupt(read.shard, location.range().start, reason);
+        let footer = self.footers.get(object, || read_footer(object)).await?;
         let names = selection.data_names(read.schema);
-        check_block_read(read, &names, footer.schema.fields())?;
-        let bytes = object.read(location.range()).await?;
-        let held_bytes = bytes.len();
-        let data: RecordBatch = footer.decode(location, &Buffer::from(bytes), &names).map_err(corrupt)?;
+        let fields = footer.columns.fields(&names);
+        check_block_read(read, &fields, footer.schema.fields())?;
+        let (location, bytes) = read_batch(object, &footer, read).await?;
+        let corrupt = |reason: String| SourceError::corrupt(read.shard, location.range().start, reason);
+        let decompressed_bytes = location.decompressed_bytes(&bytes).map_err(corrupt)?;
+        let held_bytes = decompressed_bytes.map_or(bytes.len(), |bytes| bytes as usize);
+        let data: RecordBatch = footer.decode(&location, &Buffer::from(bytes), &fields).map_err(corrupt)?;
         if data.num_rows() != read.block.rows as usize {
             return Err(corrupt(format!(
                 "the record batch has {} rows, but the index expects {}: run `feedline index --rebuild`",
@@ -68,21 +83,44 @@ impl FormatReader for ArrowReader {
                 read.block.rows
             )));
         }
-        let mut columns = Vec::with_capacity(names.len());
-        let mut converted_bytes = 0;
-        for (field, name) in read.schema.fields.iter().zip(&names) {
-            let original = find_column(&data, name)
-                .ok_or_else(|| corrupt(format!("the record batch has no column `{name}`")))?;
-            let target = arrow_type(&field.column_type);
-            let converted = cast_column(&original, &target)
-                .map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?;
-            if original.data_type() != &target {
-                converted_bytes += converted.len() * 17;
-            }
-            columns.push(converted);
-        }
+        let (columns, failures) = footer.columns.columns(&data, read, &names).map_err(corrupt)?;
+        // A converted column has a view for each row, or is a copy.
+        let views_bytes = columns.len() * data.num_rows() * 17;
+        let tensors =
+            columns.iter().filter(|column| matches!(column.data_type(), DataType::FixedSizeList(..)));
+        let copied_bytes: usize = tensors.map(|column| column.get_array_memory_size()).sum();
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
-        Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })
+        Ok(DecodedBlock { batch, failures, held_bytes: held_bytes + views_bytes + copied_bytes })
+    }
+}
+
+/// Reads the footer of a file, or the header of a stream.
+async fn read_footer(object: &Object) -> Result<ArrowFooter, SourceError> {
+    match ArrowFooter::read(object).await? {
+        Some(footer) => Ok(footer),
+        None => stream::read_header(object).await,
+    }
+}
+
+/// Reads the message of a block's record batch.
+async fn read_batch(
+    object: &Object,
+    footer: &ArrowFooter,
+    read: &BlockRead<'_>,
+) -> Result<(MessageLocation, Bytes), SourceError> {
+    let location = if footer.is_stream {
+        None
+    } else {
+        let location = footer.batches.get(read.block.group as usize).copied();
+        Some(location.ok_or_else(|| {
+            let reason =
+                "the index contains a record batch that the file does not have: run `feedline index --rebuild`";
+            SourceError::corrupt(read.shard, 0, reason)
+        })?)
+    };
+    match location {
+        Some(location) => Ok((location, object.read(location.range()).await?)),
+        None => stream::read_batch(object, read).await,
     }
 }
 

@@ -8,18 +8,19 @@ use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
-use feedline_data::manifest::ShardIndex;
+use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::schema::ColumnType;
 
 use super::bisect;
 use super::jsonl::null_row;
-use super::lines::{self, LineRule};
-use crate::cache::ShardCache;
+use super::lines::{self, IndexedLines, LineRule};
+use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
 use crate::columns::{arrow_type, build_batch, column_type, null_column};
+use crate::content::{Content, ContentWindow};
 use crate::error::SourceError;
 use crate::limits::{MAX_CSV_COLUMNS, MAX_HEADER_BYTES};
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
@@ -36,25 +37,45 @@ pub(crate) struct CsvHeader {
     end: u64,
 }
 
+impl CachedSize for CsvHeader {
+    fn held_bytes(&self) -> usize {
+        self.line.len() + self.names.iter().map(|name| size_of::<String>() + name.len()).sum::<usize>()
+    }
+}
+
 /// Reads CSV files.
-#[derive(Default)]
 pub(super) struct CsvReader {
     headers: ShardCache<CsvHeader>,
 }
 
+impl CsvReader {
+    pub(super) fn new(memory: &ShardCacheMemory) -> Self {
+        Self { headers: ShardCache::new(memory) }
+    }
+}
+
 #[async_trait]
 impl FormatReader for CsvReader {
+    fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
+        SampleTraits::of_rows(SampleMethod::FirstLines)
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let header = self.headers.get(object.shard(), || read_header(object)).await?;
-        let (blocks, defects) = lines::index(object, LineRule::Csv, header.end).await?;
+        let mut window = ContentWindow::open(object).await?;
+        let content = window.content();
+        let header = self.headers.get(object, || read_header(&content)).await?;
+        let IndexedLines { blocks, defects, compression } =
+            lines::index(&mut window, LineRule::Csv, header.end).await?;
         if blocks.is_empty() {
-            return Ok(ShardIndex { blocks, schema: None, defects });
+            return Ok(ShardIndex { blocks, schema: None, defects, compression, graph: None });
         }
-        let sample = lines::sample(object, &blocks, SAMPLED_ROWS).await?;
+        drop(window);
+        let content = Content::indexed(object, compression.as_ref());
+        let sample = lines::sample(&content, &blocks, SAMPLED_ROWS).await?;
         let found =
             infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
         let schema = selection.schema(object.shard(), &found)?;
-        Ok(ShardIndex { blocks, schema: Some(schema), defects })
+        Ok(ShardIndex { blocks, schema: Some(schema), defects, compression, graph: None })
     }
 
     async fn read(
@@ -63,7 +84,8 @@ impl FormatReader for CsvReader {
         read: &BlockRead<'_>,
         selection: &Selection,
     ) -> Result<DecodedBlock, SourceError> {
-        let header = self.headers.get(object.shard(), || read_header(object)).await?;
+        let content = Content::of_block(object, read);
+        let header = self.headers.get(object, || read_header(&content)).await?;
         let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Csv, bytes)).await?;
         let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
         let positions: Vec<Option<usize>> = selection
@@ -102,19 +124,20 @@ impl FormatReader for CsvReader {
     }
 }
 
-async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
-    let size = object.size_bytes();
-    let start = lines::first_row_offset(object).await?;
+async fn read_header(content: &Content<'_>) -> Result<CsvHeader, SourceError> {
+    let shard = content.object().shard();
     let mut read_bytes = FIRST_HEADER_READ_BYTES;
     loop {
-        let bytes = object.read(start..size.min(start + read_bytes)).await?;
+        let bytes = content.read_start(read_bytes).await?;
+        let is_whole = (bytes.len() as u64) < read_bytes;
+        let start = lines::byte_order_mark_bytes(&bytes);
+        let bytes = bytes.slice(start..);
         let mut end = None;
         // Return an error to stop at the end of the first row.
         let _ = lines::Splitter::new(LineRule::Csv).feed(&bytes, |row_end| {
             end = Some(row_end);
             Err(())
         });
-        let is_whole = start + bytes.len() as u64 >= size;
         let end = match end {
             Some(end) => end,
             None if is_whole => bytes.len(),
@@ -122,7 +145,7 @@ async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
                 let reason = format!(
                     "the header line is longer than {MAX_HEADER_BYTES} bytes: check the format, and the quotes in the header"
                 );
-                return Err(SourceError::corrupt(object.shard(), start, reason));
+                return Err(SourceError::corrupt(shard, start as u64, reason));
             }
             None => {
                 read_bytes = (read_bytes * 8).min(MAX_HEADER_BYTES);
@@ -133,9 +156,8 @@ async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
         if !line.ends_with(b"\n") {
             line.push(b'\n');
         }
-        let names =
-            field_names(&line).map_err(|reason| SourceError::corrupt(object.shard(), start, reason))?;
-        return Ok(CsvHeader { names, line, end: start + end as u64 });
+        let names = field_names(&line).map_err(|reason| SourceError::corrupt(shard, start as u64, reason))?;
+        return Ok(CsvHeader { names, line, end: (start + end) as u64 });
     }
 }
 

@@ -19,6 +19,7 @@ const BYTES_COLUMN: &str = "bytes";
 const PATH_COLUMN: &str = "path";
 
 /// Reads each object as one row.
+#[derive(Default)]
 pub(super) struct FilesReader;
 
 #[async_trait]
@@ -38,7 +39,12 @@ impl FormatReader for FilesReader {
         }
         let row_bytes = vec![shard.size_bytes as u32];
         let block = Block { rows: 1, offset: 0, bytes: shard.size_bytes, group: 0, row_bytes };
-        Ok(ShardIndex { blocks: vec![block], schema: Some(schema), defects: Vec::new() })
+        Ok(ShardIndex {
+            blocks: vec![block],
+            schema: Some(schema),
+            defects: Vec::new(),
+            ..ShardIndex::default()
+        })
     }
 
     async fn read(

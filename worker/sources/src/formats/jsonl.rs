@@ -1,43 +1,65 @@
-//! JSON Lines files: one JSON object per line.
+//! JSON Lines files: one JSON object per line. A file with a JSON array of objects has one row per object.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema_from_iterator;
 use async_trait::async_trait;
-use feedline_data::manifest::ShardIndex;
+use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::schema::ColumnType;
 
 use super::bisect;
-use super::lines::{self, LineRule};
+use super::lines::{self, IndexedLines, LineRule};
 use crate::columns::{arrow_field, build_batch, column_type};
+use crate::content::{Content, ContentWindow};
 use crate::error::SourceError;
 use crate::limits::MAX_JSON_DEPTH;
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader};
-use crate::rows;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure, SampleMethod, SampleTraits};
+use crate::rows::{self, RowSet};
 use crate::select::{ResolvedColumn, Selection};
 
 /// Number of lines that are sampled to infer the columns.
 const SAMPLED_ROWS: u64 = 1000;
+
+/// The bit of the group of a block that marks a JSON array. Other bits state the part of a long run.
+const ARRAY_BIT: u32 = 1 << 2;
+/// Number of bytes before the first row of an array, and at the end of each row: a bracket or a comma.
+const SEPARATOR_BYTES: usize = 1;
+/// Number of bytes at the start of a file in which an array begins.
+const MAX_ARRAY_START_BYTES: u64 = 4 << 10;
 
 /// Reads files with one JSON object per line.
 pub(super) struct JsonlReader;
 
 #[async_trait]
 impl FormatReader for JsonlReader {
+    fn sample_traits(&self, shard: &ShardRef) -> SampleTraits {
+        // An array may be one long line.
+        let may_be_array = shard.url.ends_with(".json");
+        SampleTraits::of_rows(if may_be_array { SampleMethod::FirstRows } else { SampleMethod::FirstLines })
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let start = lines::first_row_offset(object).await?;
-        let (blocks, defects) = lines::index(object, LineRule::Jsonl, start).await?;
+        let mut window = ContentWindow::open(object).await?;
+        let (rule, start) = first_row(&mut window).await?;
+        let IndexedLines { mut blocks, defects, compression } =
+            lines::index(&mut window, rule, start).await?;
         if blocks.is_empty() {
-            return Ok(ShardIndex { blocks, schema: None, defects });
+            return Ok(ShardIndex { blocks, schema: None, defects, compression, graph: None });
         }
-        let sample = lines::sample(object, &blocks, SAMPLED_ROWS).await?;
-        let found = infer(&sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
+        drop(window);
+        let content = Content::indexed(object, compression.as_ref());
+        let sample = lines::sample(&content, &blocks, SAMPLED_ROWS).await?;
+        let found =
+            infer(rule, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
         let schema = selection.schema(object.shard(), &found)?;
-        Ok(ShardIndex { blocks, schema: Some(schema), defects })
+        if rule == LineRule::JsonArray {
+            blocks.iter_mut().for_each(|block| block.group |= ARRAY_BIT);
+        }
+        Ok(ShardIndex { blocks, schema: Some(schema), defects, compression, graph: None })
     }
 
     async fn read(
@@ -46,44 +68,92 @@ impl FormatReader for JsonlReader {
         read: &BlockRead<'_>,
         selection: &Selection,
     ) -> Result<DecodedBlock, SourceError> {
-        let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Jsonl, bytes)).await?;
+        let is_array = read.block.group & ARRAY_BIT != 0;
+        let rule = if is_array { LineRule::JsonArray } else { LineRule::Jsonl };
+        let mut rows = rows::fetch(object, read, |bytes| lines::split(rule, bytes)).await?;
+        if is_array {
+            rows.rows.iter_mut().for_each(|row| row.span.len = row.span.len.saturating_sub(SEPARATOR_BYTES));
+        }
         let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
         let names = selection.data_names(read.schema);
-        let mut fields: Vec<Field> = Vec::new();
-        for (field, name) in read.schema.fields.iter().zip(&names) {
-            if !fields.iter().any(|known| known.name() == name) {
-                fields.push(arrow_field(name, &field.column_type));
-            }
-        }
-        let data_schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
-        let null_row = null_row(&data_schema);
-        let (data, failures) =
-            bisect::decode_rows(&rows, &null_row, &|lines| decode(&data_schema, lines)).map_err(corrupt)?;
-        let column = |name: &&str| -> ArrayRef {
-            data.column_by_name(name).expect("the decoded schema contains every requested name").clone()
-        };
-        let columns = names.iter().map(column).collect();
-        let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let types = read.schema.fields.iter().map(|field| &field.column_type);
+        let columns: Vec<(&str, &ColumnType)> = names.into_iter().zip(types).collect();
+        let (columns, failures) = decode_columns(&rows, &columns).map_err(corrupt)?;
+        let batch = build_batch(read.schema, columns, rows.rows.len()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
         Ok(DecodedBlock { batch, failures, held_bytes })
     }
 }
 
-/// Infers the columns from the first lines. Skips lines that are not JSON objects. The error is reported when these lines
-/// are read.
-fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
-    let objects: Vec<serde_json::Value> = sample
-        .split(|&byte| byte == b'\n')
-        .filter(|line| !line.trim_ascii().is_empty())
+/// Decodes JSON objects to columns, which are given by their keys and types.
+pub(crate) fn decode_columns(
+    rows: &RowSet,
+    columns: &[(&str, &ColumnType)],
+) -> Result<(Vec<ArrayRef>, Vec<RowFailure>), String> {
+    let mut fields: Vec<Field> = Vec::new();
+    for (name, column_type) in columns {
+        if !fields.iter().any(|known| known.name() == name) {
+            fields.push(decoded_field(arrow_field(name, column_type)));
+        }
+    }
+    let data_schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
+    let null_row = null_row(&data_schema);
+    let (data, failures) = bisect::decode_rows(rows, &null_row, &|lines| decode(&data_schema, lines))?;
+    let column = |(name, _): &(&str, &ColumnType)| -> ArrayRef {
+        let column = data.column_by_name(name).expect("the decoded schema contains every requested name");
+        match column.as_string_opt::<i64>() {
+            Some(text) => Arc::new(StringViewArray::from(text)),
+            None => Arc::clone(column),
+        }
+    };
+    Ok((columns.iter().map(column).collect(), failures))
+}
+
+/// The field with which a column is decoded. The decoder of arrow-json allocates 16 bytes for each byte of a column of views, so text
+/// is decoded with offsets, and the views refer to its bytes.
+fn decoded_field(field: Field) -> Field {
+    match field.data_type() {
+        DataType::Utf8View => field.with_data_type(DataType::LargeUtf8),
+        _ => field,
+    }
+}
+
+/// Returns the rule of the rows, and the offset of the first one. The file is an array if it begins with a bracket and an object.
+async fn first_row(window: &mut ContentWindow<'_>) -> Result<(LineRule, u64), SourceError> {
+    let start = lines::first_row_offset(window).await?;
+    let bytes = window.read_from(start, MAX_ARRAY_START_BYTES).await?;
+    let space = |bytes: &[u8]| bytes.len() - bytes.trim_ascii_start().len();
+    let bracket = space(bytes);
+    let after = bytes.get(bracket + 1..).unwrap_or_default();
+    let is_array = bytes.get(bracket) == Some(&b'[') && matches!(after.get(space(after)), Some(b'{' | b']'));
+    Ok(if is_array {
+        (LineRule::JsonArray, start + bracket as u64 + SEPARATOR_BYTES as u64)
+    } else {
+        (LineRule::Jsonl, start)
+    })
+}
+
+/// Infers the columns from the first rows. Skips rows that are not JSON objects. The error is reported when these rows are
+/// read.
+fn infer(rule: LineRule, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
+    let end_bytes = if rule == LineRule::JsonArray { SEPARATOR_BYTES } else { 0 };
+    let spans = lines::split(rule, sample).map_err(|error| error.reason)?;
+    let objects: Vec<serde_json::Value> = spans
+        .into_iter()
         .take(SAMPLED_ROWS as usize)
-        .filter_map(|line| serde_json::from_slice(line).ok())
+        .filter_map(|span| serde_json::from_slice(&sample[span.start..span.end - end_bytes]).ok())
         .filter(serde_json::Value::is_object)
         .collect();
     if objects.is_empty() {
         return Err("none of the first lines is a JSON object: check `source.format`".to_owned());
     }
+    infer_columns(&objects)
+}
+
+/// Infers the columns from JSON objects.
+pub(crate) fn infer_columns(objects: &[serde_json::Value]) -> Result<Vec<ResolvedColumn>, String> {
     let schema = infer_json_schema_from_iterator(objects.iter().map(Ok))
-        .map_err(|error| format!("cannot infer the columns from the first lines: {error}"))?;
+        .map_err(|error| format!("cannot infer the columns from the first rows: {error}"))?;
     Ok(schema.fields().iter().map(|field| (field.name().clone(), json_type(field.data_type()))).collect())
 }
 
@@ -101,7 +171,7 @@ fn json_type(data_type: &DataType) -> Result<ColumnType, String> {
 pub(crate) fn null_row(schema: &SchemaRef) -> RecordBatch {
     let columns =
         schema.fields().iter().map(|field| arrow::array::new_null_array(field.data_type(), 1)).collect();
-    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(1));
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
     RecordBatch::try_new_with_options(schema.clone(), columns, &options)
         .expect("one null per nullable field fits")
 }
@@ -131,9 +201,18 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
         }
     }
     match decoder.flush().map_err(text)? {
-        Some(batch) if batch.num_rows() == lines.len() => Ok(batch),
+        Some(batch) if batch.num_rows() == lines.len() => Ok(without_spare_memory(batch)),
         _ => Err("the line is not a JSON object".to_owned()),
     }
+}
+
+/// Releases the memory that the decoder has allocated in excess, such as for lists of text.
+fn without_spare_memory(batch: RecordBatch) -> RecordBatch {
+    let (schema, mut columns, rows) = batch.into_parts();
+    columns.iter_mut().filter_map(Arc::get_mut).for_each(|column| column.shrink_to_fit());
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, columns, &options)
+        .expect("types and lengths are those of the batch")
 }
 
 fn is_nested_too_deep(line: &[u8]) -> bool {

@@ -3,18 +3,19 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use feedline_data::compression::ShardCompression;
 use feedline_data::manifest::{Block, Defect};
 use memchr::memchr_iter;
 
-use crate::blocks::BlockBuilder;
+use crate::content::{Content, ContentBlocks, ContentWindow};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
-use crate::object::Object;
 use crate::rows::SplitError;
-use crate::window::ReadWindow;
 
 /// Maximum number of bytes that are sampled to infer the columns. A larger first block is sampled completely.
 const MAX_SAMPLE_BYTES: u64 = 16 << 20;
+/// The bytes before the first row of some UTF-8 files.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The rule that divides lines into rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub(crate) enum LineRule {
     Jsonl,
     /// Every record that is not empty is a row. A quoted field may contain line breaks.
     Csv,
+    /// Every element of a JSON array is a row, which ends with a comma or with the bracket of the array. The first row begins after
+    /// the bracket at the start of the array.
+    JsonArray,
 }
 
 /// The state of a CSV reader.
@@ -44,11 +48,12 @@ pub(crate) struct Splitter {
     /// Whether the current row has content.
     has_content: bool,
     csv: CsvState,
+    json: JsonArrayState,
 }
 
 impl Splitter {
     pub(crate) fn new(rule: LineRule) -> Self {
-        Self { rule, has_content: false, csv: CsvState::FieldStart }
+        Self { rule, has_content: false, csv: CsvState::FieldStart, json: JsonArrayState::default() }
     }
 
     /// Processes the next piece of the shard. Calls `on_end` for each row that ends in the piece, with the offset of its end. Stops
@@ -58,8 +63,10 @@ impl Splitter {
         piece: &[u8],
         mut on_end: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.rule == LineRule::Csv {
-            return self.feed_csv(piece, on_end);
+        match self.rule {
+            LineRule::Csv => return self.feed_csv(piece, on_end),
+            LineRule::JsonArray => return self.json.feed(piece, on_end),
+            LineRule::Text | LineRule::Jsonl => {}
         }
         let mut start = 0;
         for newline in memchr_iter(b'\n', piece) {
@@ -78,14 +85,25 @@ impl Splitter {
         if self.csv == CsvState::Quoted {
             return Err("the file ends within a quoted field: add the closing quote".to_owned());
         }
+        self.json.check()?;
         Ok(self.has_content)
+    }
+
+    /// Checks that the rows are complete at the end of a shard.
+    fn finish_shard(&self) -> Result<bool, String> {
+        if self.rule == LineRule::JsonArray && !self.json.is_ended {
+            return Err(TRUNCATED_ARRAY.to_owned());
+        }
+        self.finish()
     }
 
     fn contains_content(&self, line: &[u8]) -> bool {
         self.has_content
             || match self.rule {
                 LineRule::Text => !line.is_empty(),
-                LineRule::Jsonl | LineRule::Csv => line.iter().any(|byte| !byte.is_ascii_whitespace()),
+                LineRule::Jsonl | LineRule::Csv | LineRule::JsonArray => {
+                    line.iter().any(|byte| !byte.is_ascii_whitespace())
+                }
             }
     }
 
@@ -113,6 +131,64 @@ impl Splitter {
     }
 }
 
+/// The state of a reader of an array's elements.
+#[derive(Debug, Default)]
+struct JsonArrayState {
+    /// Number of open brackets in the current element.
+    depth: usize,
+    in_text: bool,
+    is_escaped: bool,
+    /// Whether the current element has content.
+    has_content: bool,
+    /// Whether the bracket at the end of the array was read.
+    is_ended: bool,
+    /// Whether the array is followed by other text.
+    has_text_after: bool,
+}
+
+const TRUNCATED_ARRAY: &str = "the JSON array has no end: the file is truncated";
+
+impl JsonArrayState {
+    fn feed<E>(&mut self, piece: &[u8], mut on_end: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+        for (at, &byte) in piece.iter().enumerate() {
+            if self.is_ended {
+                self.has_text_after |= !byte.is_ascii_whitespace();
+                continue;
+            }
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = self.in_text,
+                b'"' => self.in_text = !self.in_text,
+                _ if self.in_text => {}
+                b'[' | b'{' => self.depth += 1,
+                b',' | b']' if self.depth == 0 => {
+                    self.is_ended = byte == b']';
+                    let has_content = std::mem::take(&mut self.has_content);
+                    if has_content || byte == b',' {
+                        on_end(at + 1)?;
+                    }
+                    continue;
+                }
+                b']' | b'}' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            self.has_content |= !byte.is_ascii_whitespace();
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.has_content {
+            return Err(TRUNCATED_ARRAY.to_owned());
+        }
+        if self.has_text_after {
+            return Err("the JSON array is followed by other text: write one array, or one object per line"
+                .to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// Returns the spans of all rows in a block.
 pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut splitter = Splitter::new(rule);
@@ -130,75 +206,72 @@ pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, S
     Ok(spans)
 }
 
+/// The rows of a shard.
+pub(crate) struct IndexedLines {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) defects: Vec<Defect>,
+    pub(crate) compression: Option<ShardCompression>,
+}
+
 /// Indexes a shard. `start` is the offset of the first row.
 pub(crate) async fn index(
-    object: &Object,
+    window: &mut ContentWindow<'_>,
     rule: LineRule,
     start: u64,
-) -> Result<(Vec<Block>, Vec<Defect>), SourceError> {
-    let size = object.size_bytes();
-    let mut window = ReadWindow::new(object);
-    let mut builder = BlockBuilder::new(start);
+) -> Result<IndexedLines, SourceError> {
+    let mut builder = ContentBlocks::new(window, start);
     let mut splitter = Splitter::new(rule);
     let mut defects = Vec::new();
     let mut at = start;
-    while at < size && defects.is_empty() {
-        let piece = window.read_from(at, 1).await?;
+    while defects.is_empty() {
+        window.fill(at, 1).await?;
+        let piece = window.bytes(at);
+        if piece.is_empty() {
+            break;
+        }
         let fed = splitter.feed(piece, |end| {
             let row = at + end as u64 - builder.end();
-            builder.push(row)
+            builder.push(row, window)
         });
         at += piece.len() as u64;
         if let Err(reason) = fed {
             defects.push(Defect { offset: builder.end(), reason });
         }
     }
-    let last = match splitter.finish() {
+    let last = match (splitter.finish_shard(), window.error()) {
         _ if !defects.is_empty() => Ok(()),
-        Ok(true) => builder.push(size - builder.end()),
-        Ok(false) => Ok(()),
-        Err(reason) => Err(reason),
+        // The last row may be incomplete.
+        (_, Some(reason)) => Err(reason),
+        (Ok(true), None) => builder.push(at - builder.end(), window),
+        (Ok(false), None) => Ok(()),
+        (Err(reason), None) => Err(reason),
     };
     if let Err(reason) = last {
         defects.push(Defect { offset: builder.end(), reason });
     }
-    Ok((builder.finish(), defects))
+    let (blocks, compression) = builder.finish(window);
+    Ok(IndexedLines { blocks, defects, compression })
 }
 
-/// Returns the offset of the first row, after a byte order mark. Fails if the data is compressed.
-pub(crate) async fn first_row_offset(object: &Object) -> Result<u64, SourceError> {
-    let head = object.read(0..object.size_bytes().min(4)).await?;
-    if let Some(name) = detect_compression(&head) {
-        return Err(SourceError::unsupported(object.shard(), compression_error(name)));
-    }
-    Ok(if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 })
+/// Returns the offset of the first row, after a byte order mark.
+pub(crate) async fn first_row_offset(window: &mut ContentWindow<'_>) -> Result<u64, SourceError> {
+    Ok(byte_order_mark_bytes(window.read_from(0, BYTE_ORDER_MARK.len() as u64).await?) as u64)
 }
 
-/// The error message for compressed data.
-pub(crate) fn compression_error(name: &str) -> String {
-    format!("the file is compressed with {name}, which does not support partial reads: decompress the file")
-}
-
-/// Detects the compression of data from its first bytes.
-pub(crate) fn detect_compression(start: &[u8]) -> Option<&'static str> {
-    match start {
-        [0x1f, 0x8b, ..] => Some("gzip"),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
-        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some("bzip2"),
-        [0xfd, b'7', b'z', b'X', ..] => Some("xz"),
-        _ => None,
-    }
+/// The size of the byte order mark at the start of a file.
+pub(crate) fn byte_order_mark_bytes(start: &[u8]) -> usize {
+    if start.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
 }
 
 /// Reads the blocks that contain the first `rows` rows.
-pub(crate) async fn sample(object: &Object, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
+pub(crate) async fn sample(content: &Content<'_>, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
     if first.bytes > MAX_SAMPLED_ROW_BYTES {
         let reason = format!(
             "the first row is {} bytes long, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for inferring columns: split the row",
             first.bytes
         );
-        return Err(SourceError::corrupt(object.shard(), first.offset, reason));
+        return Err(SourceError::corrupt(content.object().shard(), first.offset, reason));
     }
     let mut end = first.offset;
     let mut sampled = 0;
@@ -210,7 +283,7 @@ pub(crate) async fn sample(object: &Object, blocks: &[Block], rows: u64) -> Resu
         sampled += u64::from(block.rows);
         end = next_end;
     }
-    object.read(first.offset..end).await
+    content.read(first.offset..end).await
 }
 
 #[cfg(test)]
@@ -229,12 +302,18 @@ mod tests {
         assert_eq!(rows(LineRule::Csv, "a,\"x\ny\"\r\n\r\nb,5\" z\n"), ["a,\"x\ny\"\r\n", "\r\nb,5\" z\n"]);
         assert_eq!(rows(LineRule::Csv, "\"say \"\"hi\n\"\"\",1\n2,3"), ["\"say \"\"hi\n\"\"\",1\n", "2,3"]);
         assert!(split(LineRule::Csv, b"a,\"b\nc").is_err());
+        let array = " {\"a\": \"],\\\"\"},\n[1, {}],2\n ] ";
+        assert_eq!(rows(LineRule::JsonArray, array), [" {\"a\": \"],\\\"\"},", "\n[1, {}],", "2\n ]"]);
+        assert_eq!(rows(LineRule::JsonArray, " ]\n"), [""; 0]);
+        for bad in ["1, 2", "1] 2", "\"]"] {
+            assert!(split(LineRule::JsonArray, bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(text in "[a,\" \r\n{}]{0,60}", cut in 0usize..60) {
-            for rule in [LineRule::Text, LineRule::Jsonl, LineRule::Csv] {
+        fn pieces_do_not_matter(text in "[a,\" \r\n{}\\[\\]\\\\]{0,60}", cut in 0usize..60) {
+            for rule in [LineRule::Text, LineRule::Jsonl, LineRule::Csv, LineRule::JsonArray] {
                 let cut = cut.min(text.len());
                 let mut whole = Vec::new();
                 let mut splitter = Splitter::new(rule);

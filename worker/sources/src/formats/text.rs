@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::manifest::ShardIndex;
+use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::schema::ColumnType;
 
-use super::lines::{self, LineRule};
+use super::lines::{self, IndexedLines, LineRule};
 use crate::columns::build_batch;
+use crate::content::ContentWindow;
 use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
-use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure, SampleMethod, SampleTraits};
 use crate::rows::{self, RowSet};
 use crate::select::Selection;
 use crate::views::Views;
@@ -22,12 +23,18 @@ pub(super) struct TextReader;
 
 #[async_trait]
 impl FormatReader for TextReader {
+    fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
+        SampleTraits::of_rows(SampleMethod::FirstLines)
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let start = lines::first_row_offset(object).await?;
-        let (blocks, defects) = lines::index(object, LineRule::Text, start).await?;
+        let mut window = ContentWindow::open(object).await?;
+        let start = lines::first_row_offset(&mut window).await?;
+        let IndexedLines { blocks, defects, compression } =
+            lines::index(&mut window, LineRule::Text, start).await?;
         let schema = selection.schema(object.shard(), &[(TEXT_COLUMN.to_owned(), Ok(ColumnType::Utf8))])?;
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects })
+        Ok(ShardIndex { blocks, schema, defects, compression, graph: None })
     }
 
     async fn read(

@@ -7,19 +7,20 @@ mod framing;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::manifest::{Defect, ShardIndex};
+use feedline_data::manifest::{Defect, ShardIndex, ShardRef};
 
-use crate::blocks::BlockBuilder;
+use crate::content::{ContentBlocks, ContentWindow};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
 use crate::rows;
 use crate::select::Selection;
-use crate::window::ReadWindow;
 
-use example::SchemaScan;
-use framing::{HEADER_BYTES, next_record, split, verified_data};
+pub(super) use builders::decode_examples;
+pub(super) use example::SchemaScan;
+pub(crate) use framing::is_record;
+use framing::{HEADER_BYTES, next_record, split, truncated, verified_data};
 
 /// Number of records that are sampled to infer the columns.
 const SAMPLED_ROWS: u64 = 16;
@@ -29,35 +30,45 @@ pub(super) struct TfRecordReader;
 
 #[async_trait]
 impl FormatReader for TfRecordReader {
+    fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
+        SampleTraits::of_rows(SampleMethod::FirstRows)
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
-        let mut window = ReadWindow::new(object);
-        let mut builder = BlockBuilder::new(0);
+        let mut window = ContentWindow::open_unless(object, is_record).await?;
+        let mut builder = ContentBlocks::new(&window, 0);
         let mut scan = SchemaScan::default();
         let mut defects = Vec::new();
         let mut rows = 0;
-        while builder.end() < shard.size_bytes {
+        loop {
             let offset = builder.end();
-            let framed_bytes = match next_record(
-                window.read_from(offset, HEADER_BYTES as u64).await?,
-                shard.size_bytes - offset,
-            ) {
+            window.fill(offset, HEADER_BYTES as u64).await?;
+            let header = window.bytes(offset);
+            if header.is_empty() {
+                defects.extend(window.error().map(|reason| Defect { offset, reason }));
+                break;
+            }
+            let framed_bytes = match next_record(header, window.max_remaining(offset)) {
                 Ok(framed_bytes) => framed_bytes,
                 Err(reason) => {
-                    reject_compressed(object, window.read_from(offset, 4).await?, offset)?;
-                    defects.push(Defect { offset, reason });
+                    defects.push(Defect { offset, reason: window.error().unwrap_or(reason) });
                     break;
                 }
             };
-            if let Err(reason) = builder.push(framed_bytes) {
-                defects.push(Defect { offset, reason });
-                break;
-            }
             if rows < SAMPLED_ROWS && framed_bytes <= MAX_SAMPLED_ROW_BYTES {
-                let record = &window.read_from(offset, framed_bytes).await?[..framed_bytes as usize];
-                if let Ok(data) = verified_data(record) {
+                let record = window.read_from(offset, framed_bytes).await?;
+                if let Some(Ok(data)) = record.get(..framed_bytes as usize).map(verified_data) {
                     scan.add(data).map_err(|reason| SourceError::corrupt(shard, offset, reason))?;
                 }
+            }
+            let pushed = match window.reaches(offset + framed_bytes).await? {
+                true => builder.push(framed_bytes, &window),
+                false => Err(window.error().unwrap_or_else(truncated)),
+            };
+            if let Err(reason) = pushed {
+                defects.push(Defect { offset, reason });
+                break;
             }
             rows += 1;
         }
@@ -69,7 +80,8 @@ impl FormatReader for TfRecordReader {
                 return Err(SourceError::unsupported(shard, reason));
             }
         };
-        Ok(ShardIndex { blocks: builder.finish(), schema, defects })
+        let (blocks, compression) = builder.finish(&window);
+        Ok(ShardIndex { blocks, schema, defects, compression, graph: None })
     }
 
     async fn read(
@@ -83,13 +95,29 @@ impl FormatReader for TfRecordReader {
     }
 }
 
-fn reject_compressed(object: &Object, start: &[u8], offset: u64) -> Result<(), SourceError> {
-    match super::lines::detect_compression(start) {
-        Some(name) if offset == 0 => {
-            Err(SourceError::unsupported(object.shard(), super::lines::compression_error(name)))
+/// Returns the columns of examples without framing; `None` without examples.
+#[cfg(feature = "kafka")]
+pub(crate) fn example_columns(
+    samples: &[&[u8]],
+) -> Result<Option<Vec<crate::select::ResolvedColumn>>, String> {
+    let mut scan = SchemaScan::default();
+    samples.iter().take(SAMPLED_ROWS as usize).try_for_each(|sample| scan.add(sample))?;
+    match scan.columns() {
+        None if !samples.is_empty() => {
+            Err("none of the sampled payloads is a valid tf.train.Example: check `payload`".to_owned())
         }
-        _ => Ok(()),
+        found => Ok(found),
     }
+}
+
+/// Decodes the examples of messages to columns, which are given by the names of features and their types.
+#[cfg(feature = "kafka")]
+pub(crate) fn decode_payloads(
+    rows: &rows::RowSet,
+    columns: &[(&str, &feedline_data::schema::ColumnType)],
+) -> Result<(Vec<arrow::array::ArrayRef>, Vec<crate::reader::RowFailure>), String> {
+    let decoded = builders::decode_columns(rows, columns, |record| Ok(record));
+    decoded.map_err(|name| format!("column `{name}` has a type that features do not support"))
 }
 
 #[cfg(test)]

@@ -7,17 +7,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::manifest::{Defect, ShardIndex};
+use feedline_data::manifest::{Defect, ShardIndex, ShardRef};
 use feedline_data::schema::{ColumnType, MAX_COLUMNS, ScalarType};
 
-use crate::blocks::BlockBuilder;
+use crate::content::{ContentBlocks, ContentWindow};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLE_MEMBERS;
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
 use crate::rows::{self, SplitError};
 use crate::select::{ResolvedColumn, Selection};
-use crate::window::ReadWindow;
 
 use sample::{KEY, key_and_extension, too_many_members};
 use tar::{HEADER_BYTES, TarEntry, TarReader, padded_bytes};
@@ -30,58 +29,21 @@ pub(super) struct WebDatasetReader;
 
 #[async_trait]
 impl FormatReader for WebDatasetReader {
+    fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
+        SampleTraits::of_rows(SampleMethod::FirstRows)
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let shard = object.shard();
-        super::lines::first_row_offset(object).await?;
-        let mut window = ReadWindow::new(object);
-        let mut tar = TarReader::default();
+        let mut window = ContentWindow::open(object).await?;
         let mut samples = SampleGrouper::default();
-        let mut defects = Vec::new();
-        // `member` is the offset of the current member with its extension headers. `at` is the offset of the current header.
-        let (mut member, mut at) = (0, 0);
-        while at < shard.size_bytes {
-            let header = window.read_from(at, HEADER_BYTES as u64).await?;
-            let step = tar.on_header(header, shard.size_bytes - at);
-            let stepped = match step {
-                Ok(TarEntry::End) => break,
-                Ok(TarEntry::Truncated { name }) => {
-                    samples.on_truncated(&name);
-                    Err(tar::truncated(&name))
-                }
-                Ok(TarEntry::Extension { bytes }) => {
-                    let body = window.read_from(at + HEADER_BYTES as u64, bytes).await?;
-                    tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
-                }
-                Ok(TarEntry::Skip { bytes }) => {
-                    member = at + padded_bytes(bytes);
-                    Ok(bytes)
-                }
-                Ok(TarEntry::Member { name, bytes }) => {
-                    let end = at + padded_bytes(bytes);
-                    let seen = samples.on_member(&name, member, end);
-                    member = end;
-                    seen.map(|()| bytes)
-                }
-                Err(reason) => Err(reason),
-            };
-            match stepped {
-                Ok(bytes) => at += padded_bytes(bytes),
-                Err(reason) => {
-                    samples.drop_last();
-                    defects.push(Defect { offset: member, reason });
-                    break;
-                }
-            }
-        }
-        if let Err(reason) = samples.close() {
-            defects.push(Defect { offset: member, reason });
-        }
+        let defect = find_samples(&mut window, &mut samples).await?;
         let schema = match samples.rows {
             0 => None,
-            _ => Some(selection.schema(shard, &samples.columns())?),
+            _ => Some(selection.schema(object.shard(), &samples.columns())?),
         };
-        let blocks = samples.builder.map_or_else(Vec::new, BlockBuilder::finish);
-        Ok(ShardIndex { blocks, schema, defects })
+        let builder = samples.builder.unwrap_or_else(|| ContentBlocks::new(&window, 0));
+        let (blocks, compression) = builder.finish(&window);
+        Ok(ShardIndex { blocks, schema, defects: defect.into_iter().collect(), compression, graph: None })
     }
 
     async fn read(
@@ -95,11 +57,73 @@ impl FormatReader for WebDatasetReader {
     }
 }
 
+/// Finds the samples of a shard. Returns the first defect.
+async fn find_samples(
+    window: &mut ContentWindow<'_>,
+    samples: &mut SampleGrouper,
+) -> Result<Option<Defect>, SourceError> {
+    let mut tar = TarReader::default();
+    let mut defect = None;
+    // `member` is the offset of the current member with its extension headers. `at` is the offset of the current header.
+    let (mut member, mut at) = (0, 0);
+    loop {
+        window.fill(at, HEADER_BYTES as u64).await?;
+        let header = window.bytes(at);
+        let step = match (header.is_empty(), window.error()) {
+            (true, None) => break,
+            (true, Some(reason)) => Err(reason),
+            (false, _) => tar.on_header(header, window.max_remaining(at)),
+        };
+        let stepped = match step {
+            Ok(TarEntry::End) => {
+                window.finish().await?;
+                defect = window.error().map(|reason| Defect { offset: member, reason });
+                break;
+            }
+            Ok(TarEntry::Truncated { name }) => {
+                samples.on_truncated(&name);
+                Err(tar::truncated(&name))
+            }
+            Ok(TarEntry::Extension { bytes }) => {
+                let body = window.read_from(at + HEADER_BYTES as u64, bytes).await?;
+                let body = body.get(..bytes as usize).ok_or_else(tar::truncated_extension);
+                body.and_then(|body| tar.on_extension(body)).map(|()| bytes)
+            }
+            Ok(TarEntry::Skip { bytes }) => {
+                member = at + padded_bytes(bytes);
+                Ok(bytes)
+            }
+            Ok(TarEntry::Member { name, bytes }) => {
+                let end = at + padded_bytes(bytes);
+                let seen = samples.on_member(&name, member, end, window);
+                match seen {
+                    Ok(()) if !window.reaches(end).await? => Err(tar::truncated(&name)),
+                    seen => {
+                        member = end;
+                        seen.map(|()| bytes)
+                    }
+                }
+            }
+            Err(reason) => Err(reason),
+        };
+        match stepped {
+            Ok(bytes) => at += padded_bytes(bytes),
+            Err(reason) => {
+                samples.drop_last();
+                defect = Some(Defect { offset: member, reason: window.error().unwrap_or(reason) });
+                break;
+            }
+        }
+    }
+    let closed = samples.close(window).err().map(|reason| Defect { offset: member, reason });
+    Ok(defect.or(closed))
+}
+
 /// Groups the members of a shard into samples.
 #[derive(Default)]
 struct SampleGrouper {
     /// Created at the first header of the first sample.
-    builder: Option<BlockBuilder>,
+    builder: Option<ContentBlocks>,
     rows: u64,
     key: Option<String>,
     /// Number of members in the current sample.
@@ -112,12 +136,18 @@ struct SampleGrouper {
 }
 
 impl SampleGrouper {
-    fn on_member(&mut self, name: &str, start: u64, end: u64) -> Result<(), String> {
+    fn on_member(
+        &mut self,
+        name: &str,
+        start: u64,
+        end: u64,
+        window: &ContentWindow<'_>,
+    ) -> Result<(), String> {
         let Some((key, extension)) = key_and_extension(name) else { return Ok(()) };
         if self.key.as_deref() != Some(key) {
             // Entries between two samples, such as directories, belong to the earlier sample.
             self.end = start;
-            self.close()?;
+            self.close(window)?;
             self.key = Some(key.to_owned());
             self.members = 0;
         }
@@ -125,7 +155,7 @@ impl SampleGrouper {
         if self.members > MAX_SAMPLE_MEMBERS {
             return Err(too_many_members(key));
         }
-        self.builder.get_or_insert_with(|| BlockBuilder::new(start));
+        self.builder.get_or_insert_with(|| ContentBlocks::new(window, start));
         self.end = end;
         let extension = extension.to_lowercase();
         if self.rows < SAMPLED_ROWS && !self.extensions.contains(&extension) {
@@ -140,9 +170,9 @@ impl SampleGrouper {
     }
 
     /// Ends the current sample.
-    fn close(&mut self) -> Result<(), String> {
+    fn close(&mut self, window: &ContentWindow<'_>) -> Result<(), String> {
         let (Some(_), Some(builder)) = (self.key.take(), &mut self.builder) else { return Ok(()) };
-        builder.push(self.end - builder.end())?;
+        builder.push(self.end - builder.end(), window)?;
         self.rows += 1;
         Ok(())
     }

@@ -218,10 +218,11 @@ async fn servers_without_redirects_are_read() {
     let (address, _) = serve(page()).await;
     let store = crate::clients::build(
         &format!("http://{address}"),
-        &crate::access::StoreOptions::default(),
+        (None, &crate::access::StoreOptions::default()),
         &ReadPolicy::default(),
         &TenantReads::default(),
         crate::DEFAULT_RETRY_BUDGET,
+        None,
     );
     let meta = store.unwrap().head(&"x".into()).await.unwrap();
     assert_eq!(meta.size, 2);

@@ -8,8 +8,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::*;
-use crate::object::{Object, version_of};
+use crate::object::Object;
 use crate::testing::{Feature, example, fixture, tar, tar_member, tfrecord};
+use crate::version::version_of;
 
 async fn refused(bytes: &[u8], format: Format) -> String {
     fixture(bytes, format, &[]).index().await.unwrap_err().to_string()
@@ -128,11 +129,16 @@ async fn a_first_row_above_the_limit_is_not_sampled() {
     let path = Path::from("x");
     store.put(&path, b"{}".as_slice().into()).await.unwrap();
     let meta = store.head(&path).await.unwrap();
-    let shard =
-        ShardRef { url: "mem://x".to_owned(), size_bytes: u64::MAX, version: version_of(&meta), part: 0 };
+    let shard = ShardRef {
+        url: "mem://x".to_owned(),
+        size_bytes: u64::MAX,
+        version: version_of(&meta),
+        ..ShardRef::default()
+    };
     let object = Object::new(Arc::new(store) as Arc<dyn ObjectStore>, path, shard);
+    let content = crate::content::Content::indexed(&object, None);
     let bytes = MAX_SAMPLED_ROW_BYTES + 1;
     let block = feedline_data::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
-    let message = crate::formats::lines::sample(&object, &[block], 10).await.unwrap_err().to_string();
+    let message = crate::formats::lines::sample(&content, &[block], 10).await.unwrap_err().to_string();
     assert!(message.contains("the first row is 268435457 bytes long"), "{message}");
 }

@@ -58,9 +58,15 @@ async fn names_with_special_characters_are_listed_and_read() {
     let tree = tree();
     let fixture = dataset(&[path(tree.path(), "x*").as_str()], Format::Files, &[("b", "bytes")]);
     let shard = fixture.list().await.unwrap().remove(0);
-    let index = fixture.index_shard(&shard).await.unwrap();
+    let index = fixture.index_shard(&shard).await.unwrap().index;
     let schema = index.schema.unwrap();
-    let read = crate::BlockRead { shard: &shard, block: &index.blocks[0], schema: &schema, rows: None };
+    let read = crate::BlockRead {
+        shard: &shard,
+        block: &index.blocks[0],
+        compression: index.compression.as_ref(),
+        schema: &schema,
+        rows: None,
+    };
     let rows = fixture.read_block(&read).await.unwrap();
     assert_eq!(crate::testing::lines(&rows.batch), ["x y#z?.txt"]);
     assert_eq!(crate::Stores::new(Vec::new()).get(&shard.url).await.unwrap(), "x y#z?.txt");

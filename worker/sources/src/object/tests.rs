@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use feedline_data::ids::JobId;
 use feedline_data::manifest::ShardRef;
 use feedline_data::pipeline::Format;
+use futures::FutureExt;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -20,7 +22,9 @@ use object_store::{
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Object, coalesce, if_match_tag};
+use super::{Object, coalesce};
+use crate::content::Decoders;
+use crate::merged_reads::{MergedReads, ReadTurn};
 use crate::retry::MAX_BACKOFF;
 use crate::testing::fixture;
 use crate::{BlockRead, ObjectAccess, SourceError, Stores};
@@ -159,7 +163,12 @@ async fn an_unavailable_store_fails_a_read_when_the_retry_budget_is_used_up() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_respond_fails_a_read_within_the_limit() {
     let silent = Flaky { inner: InMemory::new(), failures_left: AtomicU32::new(0), is_silent: true };
-    let shard = ShardRef { url: "mem://x".to_owned(), size_bytes: 5, version: "\"1\"".to_owned(), part: 0 };
+    let shard = ShardRef {
+        url: "mem://x".to_owned(),
+        size_bytes: 5,
+        version: "\"1\"".to_owned(),
+        ..ShardRef::default()
+    };
     let object = Object::new(Arc::new(silent), Path::from("x"), shard);
     let begun = tokio::time::Instant::now();
     let error = object.read(0..5).await.unwrap_err();
@@ -184,11 +193,60 @@ async fn a_changed_or_removed_shard_is_detected() {
     std::fs::write(&file, b"other text").unwrap();
     let error = fixture.read(&shard, 0, None).await.unwrap_err();
     assert!(
-        matches!(error, SourceError::ShardChanged { .. }) && error.to_string().contains("--rebuild"),
+        matches!(error, SourceError::ShardChanged { .. })
+            && error.to_string().contains("start the job again"),
         "{error}"
     );
     std::fs::remove_file(&file).unwrap();
     assert!(matches!(fixture.read(&shard, 0, None).await.unwrap_err(), SourceError::ShardChanged { .. }));
+}
+
+#[tokio::test]
+async fn a_part_shares_the_requests_and_the_decoders_of_its_job() {
+    let shard = ShardRef {
+        url: "s3://b/x".to_owned(),
+        size_bytes: 10,
+        version: "1".to_owned(),
+        ..ShardRef::default()
+    };
+    let (reads, decoders) = (Arc::new(MergedReads::default()), Arc::new(Decoders::default()));
+    // A request of its own would fail.
+    let object = Object::new(Arc::new(InMemory::new()), Path::from("x"), shard)
+        .with_job(JobId(7), Some(Arc::clone(&reads)))
+        .with_decoders(Arc::clone(&decoders));
+    let part = object.part(4..8);
+    assert!(part.job() == JobId(7) && Arc::ptr_eq(part.decoders(), &decoders));
+    let object = object.object_version();
+    let ReadTurn::Owner(owned) = reads.join(&object, &(0..10), 0, 10) else { panic!("no other read exists") };
+    let mut read = Box::pin(part.read(1..3));
+    assert!((&mut read).now_or_never().is_none(), "it waits for the read of the whole object");
+    owned.finish(&(0..10), Ok(Bytes::from_static(b"0123456789"))).unwrap();
+    assert_eq!(read.await.unwrap(), "56");
+}
+
+#[tokio::test]
+async fn reads_with_different_credentials_do_not_share_requests() {
+    let inner = InMemory::new();
+    let path = Path::from("x");
+    inner.put(&path, PutPayload::from_static(b"whole")).await.unwrap();
+    let shard = ShardRef {
+        url: "s3://b/x".to_owned(),
+        size_bytes: 5,
+        version: crate::version::version_of(&inner.head(&path).await.unwrap()),
+        ..ShardRef::default()
+    };
+    let reads = Arc::new(MergedReads::default());
+    let object = |store: Arc<dyn ObjectStore>| {
+        Object::new(store, path.clone(), shard.clone()).with_job(JobId(0), Some(Arc::clone(&reads)))
+    };
+    let silent: Arc<dyn ObjectStore> =
+        Arc::new(Flaky { inner: InMemory::new(), failures_left: AtomicU32::new(0), is_silent: true });
+    let (first, same, other) = (object(Arc::clone(&silent)), object(silent), object(Arc::new(inner)));
+    let mut in_flight = Box::pin(first.read(0..5));
+    assert!((&mut in_flight).now_or_never().is_none());
+    assert!(same.read(0..5).now_or_never().is_none());
+    assert_eq!(same.traffic().1, 0, "it waits for the request of the first read");
+    assert_eq!(other.read(0..5).now_or_never(), Some(Ok(Bytes::from_static(b"whole"))));
 }
 
 #[tokio::test]
@@ -202,8 +260,8 @@ async fn near_ranges_share_a_request() {
     let shard = feedline_data::manifest::ShardRef {
         url: "mem://x".to_owned(),
         size_bytes: meta.size,
-        version: super::version_of(&meta),
-        part: 0,
+        version: crate::version::version_of(&meta),
+        ..ShardRef::default()
     };
     let object = Object::new(Arc::new(inner), path, shard);
     let (buffers, spans) = object.read_ranges(&[5..10, 50..60, 1_000_000..1_000_003]).await.unwrap();
@@ -217,11 +275,28 @@ async fn near_ranges_share_a_request() {
     assert!(object.read(0..40_000_001).await.unwrap_err().to_string().contains("--rebuild"));
 }
 
-#[test]
-fn only_if_match_tags_are_sent() {
-    assert_eq!(if_match_tag("\"abc\"").as_deref(), Some("\"abc\""));
-    assert_eq!(if_match_tag("W/\"abc\""), None);
-    assert_eq!(if_match_tag("2026-01-01T00:00:00+00:00"), None);
+#[tokio::test]
+async fn a_small_shard_is_read_once_while_it_is_indexed() {
+    let rows = (0..2000).map(|row| format!("{{\"a\": {row}}}\n")).collect::<String>();
+    let inner = InMemory::new();
+    let path = Path::from("x");
+    inner.put(&path, rows.clone().into()).await.unwrap();
+    let meta = inner.head(&path).await.unwrap();
+    let shard = ShardRef {
+        url: "mem://x".to_owned(),
+        size_bytes: meta.size,
+        version: crate::version::version_of(&meta),
+        ..ShardRef::default()
+    };
+    let object = Object::new(Arc::new(inner), path, shard).with_digest();
+    for range in [0..meta.size, 0..meta.size, 5..30] {
+        let bytes = object.read(range.clone()).await.unwrap();
+        assert_eq!(bytes, rows.as_bytes()[range.start as usize..range.end as usize]);
+    }
+    assert_eq!(object.traffic().1, 1);
+    assert!(object.read(5..meta.size + 1).await.is_err());
+    let digest = object.finish_digest().await.unwrap().unwrap();
+    assert_eq!(digest, feedline_data::manifest::ShardDigest::of_bytes(rows.as_bytes()));
 }
 
 #[tokio::test]
@@ -232,6 +307,12 @@ async fn files_are_rows_and_their_paths_are_returned_without_reads() {
     assert_eq!(crate::testing::lines(&rows.batch), [format!("whole file|{}", shard.object.url)]);
     let mut schema = shard.index.schema.clone().unwrap();
     schema.fields.remove(0);
-    let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[0], schema: &schema, rows: None };
+    let read = BlockRead {
+        shard: &shard.object,
+        block: &shard.index.blocks[0],
+        compression: shard.index.compression.as_ref(),
+        schema: &schema,
+        rows: None,
+    };
     assert_eq!(fixture.dataset.read_block(&read).await.unwrap().store_requests, 0);
 }

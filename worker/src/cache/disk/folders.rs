@@ -23,7 +23,7 @@ pub(super) struct SegmentFile {
 }
 
 /// Claims the first part that no other worker uses. Returns the directory of the part, and the locked file.
-pub(super) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
+pub(crate) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
     for part in 0..MAX_PARTS {
         let part = part_folder(folder, part);
         std::fs::create_dir_all(&part)?;

@@ -19,6 +19,7 @@ use super::tensors::{FinalTensor, final_tensors, has_bulk_column};
 use crate::cache::Caches;
 use crate::engine::cache_point::{CachePoint, CachePointCounters, CachePointInput};
 use crate::engine::coordination::Coordination;
+use crate::engine::graph_job::GraphJob;
 use crate::engine::settings::EngineSettings;
 use crate::engine::trace::Tracing;
 
@@ -59,6 +60,8 @@ pub(crate) struct CompiledJob {
     pub(crate) cache_point: Option<CachePoint>,
     /// How batches are built for all streams together. `None` if each stream has its own batches.
     pub(crate) coordination: Option<Coordination>,
+    /// How batches are sampled from a graph. `None` if batches consist of rows.
+    pub(crate) graph: Option<Arc<GraphJob>>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
@@ -100,14 +103,19 @@ impl CompiledJob {
             context.caches.open(cache_point.prefix, cache_point.tier).await?;
         }
         let coordination = Coordination::new(&pipeline, &read_schema)?;
-        let output = match (&coordination, operators.last()) {
-            (Some(coordination), _) => coordination.output.clone(),
-            (None, Some(last)) => last.schema.clone(),
-            (None, None) => read_schema.clone(),
+        let loaded = previous.and_then(|previous| previous.graph.as_ref());
+        let graph = GraphJob::load(&pipeline, &details, context.settings, &stores, loaded).await?;
+        let output = match (&coordination, &graph, operators.last()) {
+            (Some(coordination), _, _) => coordination.output.clone(),
+            (None, Some(graph), _) => graph.plan.schema(),
+            (None, None, Some(last)) => last.schema.clone(),
+            (None, None, None) => read_schema.clone(),
         };
-        let tensors = match &coordination {
-            Some(_) => Vec::new(),
-            None => {
+        let output_arrow =
+            graph.as_ref().map_or_else(|| output_schema(&output), |graph| Arc::clone(&graph.schema));
+        let tensors = match (&coordination, &graph) {
+            (Some(_), _) | (_, Some(_)) => Vec::new(),
+            (None, None) => {
                 let first = cache_point.as_ref().map_or(0, |cache_point| cache_point.operator);
                 final_tensors(&pipeline, &operators, first, &output)
             }
@@ -117,15 +125,17 @@ impl CompiledJob {
             None => context.settings.build_functions(&operators)?,
         };
         let dataset = Dataset::of_tenant(pipeline.source.clone(), stores, &details.reads)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| error.to_string())?
+            .with_job(details.job);
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
         Ok(Self {
             tail_row_bytes: tail_row_bytes(mean_row_bytes, &read_schema, &output, coordination.is_some()),
             chunk_rows_max: max_chunk_rows(mean_row_bytes, details.layout.group_rows),
-            output_arrow: output_schema(&output),
+            output_arrow,
             output,
             tensors,
             coordination,
+            graph,
             cache_point,
             cache,
             functions,

@@ -26,13 +26,16 @@ pub(in crate::engine) fn layout(coordinated: bool) -> Layout {
         split_rows: 10,
         group_rows: 4,
         coordinated,
+        runs: Default::default(),
         mix_changes: Vec::new(),
+        unbounded: false,
+        indivisible: false,
     }
 }
 
 fn piece(offsets: &Range<u32>, bytes: usize) -> FinishedPiece {
     let header = PieceHeader { start: offsets.start, end: offsets.end, ..PieceHeader::default() };
-    FinishedPiece { header, data: Bytes::from(vec![0; bytes]), _queued: None }
+    FinishedPiece { header, data: Bytes::from(vec![0; bytes]), features: None, _queued: None }
 }
 
 /// Numbers that a seed determines.

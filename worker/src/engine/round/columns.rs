@@ -14,7 +14,7 @@ use feedline_operators::{Column, Tensor};
 use crate::engine::chunk::WorkChunk;
 
 /// Concatenates one column of all chunks.
-pub(super) fn join_column(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRef, String> {
+pub(in crate::engine) fn join_column(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRef, String> {
     let name = field.name();
     let mut arrays = Vec::with_capacity(chunks.len());
     for work in chunks {

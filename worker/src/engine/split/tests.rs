@@ -10,7 +10,7 @@ const GROUP: u32 = 4;
 
 fn piece(offsets: &Range<u32>) -> FinishedPiece {
     let header = PieceHeader { start: offsets.start, end: offsets.end, ..PieceHeader::default() };
-    FinishedPiece { header, data: Bytes::from_static(b"data"), _queued: None }
+    FinishedPiece { header, data: Bytes::from_static(b"data"), features: None, _queued: None }
 }
 
 /// Starts the next group and finishes it.

@@ -1,4 +1,4 @@
-//! Groups within the memory budget of a worker.
+//! Groups and decoders within the resources of a worker.
 
 use super::*;
 
@@ -23,6 +23,14 @@ async fn groups_stay_within_the_memory_budget() {
         assert_eq!(test.fetch(split, 0).await.row_ids().len(), test.layout.split_len(split) as usize);
     }
     assert!(!test.engine.has_reported_full.load(Ordering::Relaxed), "memory is free again");
+}
+
+#[tokio::test]
+async fn reads_decode_on_the_cores_of_the_worker() {
+    let test = TestEngine::new(&lines(16), PLAIN, 1, 3, 64 * MIB).await;
+    let stores = Stores::new(Vec::new());
+    test.engine.count_decoders(stores.decoders());
+    assert_eq!(stores.decoders().free_cores(), Some(3), "not those of the machine");
 }
 
 #[tokio::test]

@@ -120,3 +120,41 @@ async fn groups_of_jobs_with_a_read_limit_count_alone() {
     state.leases.update(JobId(3), first, |lease| lease.start(&(8..16), 10, 1));
     assert_eq!([1, 2, 3].map(|job| state.counted_groups(JobId(job))), [3, 3, 4]);
 }
+
+#[tokio::test]
+async fn jobs_that_sample_graphs_are_loaded_before_they_have_leases() {
+    let test = TestEngine::new(&lines(10), PLAIN, 1, 1, 64 * MIB).await;
+    let loads = || test.engine.graph_report().jobs;
+    let load = |state| vec![GraphJobLoad { job: JOB, state }];
+    let planned = WorkerPlan { graph_jobs: vec![JOB], ..WorkerPlan::default() };
+    assert_eq!(loads(), []);
+    let ended = test.engine.ended_loads();
+    assert_eq!(test.engine.apply_plan(&planned), BTreeSet::from([JOB]));
+    assert_eq!(loads(), load(GraphLoadState::Loading));
+    assert_eq!(test.engine.ended_loads(), ended);
+    test.load().await;
+    assert_eq!((loads(), test.engine.ended_loads()), (load(GraphLoadState::Loaded), ended + 1));
+    assert!(test.engine.apply_plan(&planned).is_empty(), "the job is loaded once");
+    test.engine.apply_plan(&WorkerPlan { graph_jobs: vec![JOB], ..test.plan() });
+    assert!(test.engine.unloaded().is_empty(), "a lease needs no other load");
+    assert_eq!(test.engine.apply_plan(&WorkerPlan::default()), BTreeSet::new());
+    assert_eq!(loads(), []);
+}
+
+#[tokio::test]
+async fn a_failed_load_is_repeated_if_the_job_returns_to_the_plan() {
+    let test = TestEngine::new(&lines(10), PLAIN, 1, 1, 64 * MIB).await;
+    let planned = WorkerPlan { graph_jobs: vec![JOB], ..WorkerPlan::default() };
+    test.engine.apply_plan(&planned);
+    test.engine.fail_job(JOB, "the graph is too large");
+    let state = test.engine.graph_report().jobs[0].state;
+    assert_eq!(state, GraphLoadState::Failed);
+    assert!(test.engine.apply_plan(&planned).is_empty());
+    // A job with leases stays failed, so that fetches return the reason.
+    test.engine.apply_plan(&test.plan());
+    assert!(test.engine.unloaded().is_empty());
+    test.engine.apply_plan(&WorkerPlan { graph_jobs: vec![JOB], ..test.plan() });
+    test.engine.apply_plan(&planned);
+    test.engine.apply_plan(&WorkerPlan::default());
+    assert_eq!(test.engine.apply_plan(&planned), BTreeSet::from([JOB]));
+}

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use crate::pipeline::strategies::pipelines;
 use crate::pipeline::suggest::nearest_name;
 use crate::pipeline::{
-    BatchParams, CacheTier, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder,
-    Source,
+    BatchParams, CacheTier, Mix, MixPart, MixStop, OPERATOR_NAMES, OnError, OperatorKind, Pipeline,
+    PipelineBuilder, Remainder, SampleNeighbors, Source,
 };
 use crate::schema::{ColumnType, ScalarType, Schema};
 
@@ -146,4 +146,38 @@ fn the_operators_before_a_planned_cache_exclude_engine_operators() {
     assert_eq!(plain.with_cache_after(1, CacheTier::Store).cached_prefix().unwrap().1, CacheTier::Store);
     let cached = any().wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
     assert_eq!(cached.with_cache_after(0, CacheTier::Memory), cached, "a cache in the file takes precedence");
+}
+
+#[test]
+fn a_graph_is_read_with_the_credentials_of_the_dataset_that_lists_it() {
+    let credentials = |source: &Source, graph: Option<&str>| {
+        let sample = SampleNeighbors { graph: graph.map(str::to_owned), ..SampleNeighbors::new(2, &[5]) };
+        let builder = Pipeline::builder("p").source(source.clone());
+        let pipeline = builder.operator(OperatorKind::SampleNeighbors(sample)).build().unwrap();
+        pipeline.graph_credentials().map(str::to_owned)
+    };
+    let graph = Source::graph("s3://b/g").credentials("one");
+    let seeds = Source::parquet("s3://b/seeds/").credentials("two");
+    assert_eq!(credentials(&graph, None).as_deref(), Some("one"));
+    assert_eq!(credentials(&Source::graph("g"), None), None);
+    assert_eq!(credentials(&seeds, Some("s3://b/g")).as_deref(), Some("two"));
+    let part = |source: &Source| MixPart { weight: 1.0, source: source.clone() };
+    let mixed = Source::mixed(Mix { parts: vec![part(&seeds), part(&graph)], stop: MixStop::All });
+    assert_eq!(credentials(&mixed, None).as_deref(), Some("one"));
+    let reversed = Source::mixed(Mix { parts: vec![part(&graph), part(&seeds)], stop: MixStop::All });
+    assert_eq!(credentials(&reversed, Some("s3://b/h")).as_deref(), Some("two"));
+}
+
+#[test]
+fn the_placement_of_features_does_not_change_the_fingerprint() {
+    let of = |placement: &str| {
+        let yaml = format!(
+            "name: p\nsource: {{ url: g/, format: graph, seeds: train }}\noperators:\n  - sample_neighbors: {{ size: 4, fanouts: [2], \
+             features: [x]{placement} }}\n"
+        );
+        Pipeline::from_yaml(&yaml, "p.yaml").unwrap().fingerprint()
+    };
+    assert_eq!(of(", placement: partition"), of(""));
+    assert_eq!(of(", placement: replicate"), of(""));
+    assert_ne!(of(", edge_ids: true"), of(""));
 }

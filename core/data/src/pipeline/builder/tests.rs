@@ -68,3 +68,16 @@ fn each_format_has_one_name_and_one_constructor() {
     assert_eq!(Source::tfrecord("x").format, Format::TfRecord);
     assert_eq!(Source::text("x"), Source::new(Format::Text, "x"));
 }
+
+#[test]
+fn a_source_without_an_end_is_bounded_by_the_retained_records() {
+    let source = |options: &str| {
+        let entries = format!("{{ url: 'kafka://a:1', format: kafka, topics: t{options} }}");
+        let file = format!("name: p\nsource: {entries}\noperators: [batch: {{ size: 1 }}]\n");
+        Pipeline::from_yaml(&file, "p.yaml").expect("the pipeline is valid").source
+    };
+    let bounded = |options: &str| source(options).bounded();
+    assert_eq!(bounded(", until: none, start: latest, epoch: { rows: 9 }, commit_group: g"), source(""));
+    let end = ", until: { time: 2026-01-01T00:00:00Z }, commit_group: g";
+    assert_eq!(bounded(end), source(end), "the source has an end");
+}

@@ -52,6 +52,14 @@ fn errors_in_names_and_sources() {
         expect!["source.features: `: path` has an empty name; write `column: name in the data`"],
     );
     check(
+        any().source(Source::parquet("a").split("train")).batch(1),
+        expect![
+            "source.split: the format parquet has no split; remove `split`, or use `format: huggingface` for a dataset of Hugging Face"
+        ],
+    );
+    check(any().source(Source::huggingface("a").split("train").config("en")).batch(1), expect!["accepted"]);
+    check(any().source(Source::graph("a").seeds("train")).batch(1), expect!["accepted"]);
+    check(
         Pipeline::builder("a").batch(1),
         expect![[r#"source: the pipeline has no source; add one, such as Source::files("images/")"#]],
     );
@@ -325,4 +333,47 @@ fn errors_in_coordinated_batches() {
             "operator 1 (pack): the operator requires steps shared by all consumers, which `order: relaxed` does not provide; use `order: deterministic`"
         ],
     );
+}
+
+#[test]
+fn a_source_without_an_end_is_rejected_where_the_end_matters() {
+    let refused = |source: &str, operators: &str| {
+        let yaml = format!("name: p\nsource: {{ {source} }}\noperators: [{operators}]\n");
+        Pipeline::from_yaml(&yaml, "p.yaml").map_or_else(|error| error.to_string(), |_| "accepted".to_owned())
+    };
+    let unbounded = "url: kafka://a:1, format: kafka, topics: t, until: none";
+    for (operators, expected) in [
+        ("batch: {size: 8}", "accepted"),
+        ("batch: {size: 8, remainder: carry}", "accepted"),
+        ("batch: {size: 8, remainder: drop}", "remove `remainder: drop`"),
+        ("repeat: {count: 2}, batch: {size: 8}", "remove `repeat`"),
+        ("cache: {tier: memory}, batch: {size: 8}", "remove `cache`"),
+        ("pack: {columns: [value], length: 64, size: 2}", "use `batch`"),
+    ] {
+        let operators: Vec<String> =
+            operators.split("}, ").map(|one| format!("{{{}}}}}", one.trim_end_matches('}'))).collect();
+        let said = refused(unbounded, &operators.join(", "));
+        assert!(said.contains(expected), "{operators:?}: {said}");
+    }
+    for (source, expected) in [
+        (format!("{unbounded}, epoch: {{every: 5m}}"), "accepted"),
+        (format!("{unbounded}, epoch: {{rows: 1000}}"), "accepted"),
+        (format!("{unbounded}, epoch: {{rows: 7}}"), "fewer rows than a batch"),
+        (format!("{unbounded}, epoch: {{rows: 0}}"), "0 rows"),
+        (format!("{unbounded}, epoch: {{every: 10ms}}"), "at least 1s"),
+        (format!("{unbounded}, epoch: {{every: 5}}"), "epoch"),
+        (format!("{unbounded}, epoch: {{every: 5m, rows: 9}}"), "invalid `epoch`"),
+        (
+            "url: kafka://a:1, format: kafka, topics: t, epoch: {every: 5m}".to_owned(),
+            "`epoch` applies to `until: none`",
+        ),
+        ("url: /x, format: text, epoch: {every: 5m}".to_owned(), "applies to `format: kafka`"),
+        (
+            format!("mix: [{{weight: 1, {unbounded}}}, {{weight: 1, url: /x, format: text}}]"),
+            "a mix cannot contain",
+        ),
+    ] {
+        let said = refused(&source, "batch: {size: 8}");
+        assert!(said.contains(expected), "{source}: {said}");
+    }
 }

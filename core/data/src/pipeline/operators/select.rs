@@ -28,7 +28,7 @@ impl OperatorDefinition for Select {
         for name in &self.columns {
             fields.push(Field { name: name.clone(), column_type: find_column(input, name)?.clone() });
         }
-        Ok(Schema { fields })
+        Ok(Schema { fields: fields.into() })
     }
 
     fn summary(&self) -> String {

@@ -138,7 +138,7 @@ fn unknown_keys() {
         "  format: tfrecord",
         "  formt: tfrecord",
         expect![
-            "pipeline.yaml:4: unknown key `formt` in source; did you mean `format`? (known: url, format, features, credentials, mix, stop)"
+            "pipeline.yaml:4: unknown key `formt` in source; did you mean `format`? (known: url, format, features, credentials, partitions, config, split, seeds, mix, stop, topics, start, until, isolation, payload, on_tombstone, on_gap, commit_group, epoch)"
         ],
     );
     check(
@@ -154,21 +154,21 @@ fn unknown_operators_and_values() {
         "- random_resized_crop:",
         "- random_crop:",
         expect![
-            "pipeline.yaml:13: unknown operator `random_crop`; did you mean `random_resized_crop`? (known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, map, filter_function)"
+            "pipeline.yaml:13: unknown operator `random_crop`; did you mean `random_resized_crop`? (known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, sample_neighbors, repeat, map, filter_function)"
         ],
     );
     check(
         "- random_resized_crop:",
         "- mosaic:",
         expect![
-            "pipeline.yaml:13: unknown operator `mosaic`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, map, filter_function"
+            "pipeline.yaml:13: unknown operator `mosaic`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, sample_neighbors, repeat, map, filter_function"
         ],
     );
     check(
         "format: tfrecord",
         "format: tfrecords",
         expect![
-            "pipeline.yaml:4: unknown source.format `tfrecords`; did you mean `tfrecord`? (known: tfrecord, webdataset, files, parquet, arrow, jsonl, csv, text, npy)"
+            "pipeline.yaml:4: unknown source.format `tfrecords`; did you mean `tfrecord`? (known: tfrecord, webdataset, files, parquet, arrow, jsonl, csv, text, npy, npz, mds, litdata, arrayrecord, kafka, imagefolder, huggingface, graph)"
         ],
     );
     check(

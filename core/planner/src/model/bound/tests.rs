@@ -225,7 +225,7 @@ fn the_consumer_is_first_among_equal_bounds() {
         &resources(),
         expect![[r#"
             consumer - 2000
-            the consumers accept at most 2000 rows/s
+            the demand is 2000 rows/s
         "#]],
     );
 }

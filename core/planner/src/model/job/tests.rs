@@ -38,7 +38,27 @@ pub(in crate::model) fn worker(id: u64, worker_type: &str, speed: f64) -> JobWor
             distinct_shards: 2,
             distinct_shard_bytes: 20_000_000,
         },
+        graph: None,
     }
+}
+
+#[test]
+fn the_topic_limits_the_demand_and_so_do_slow_consumers() {
+    let consumer = |rows: u64, stall_ns: u64, step_ns: u64| {
+        let stats = feedline_data::messages::ConsumerStats { rows, stall_ns, step_ns, ..Default::default() };
+        JobConsumerSample { consumer: 0, stats, elapsed_ns: stall_ns + step_ns }
+    };
+    let demand = |consumer: JobConsumerSample, topic_rows_per_s: Option<f64>| {
+        let observation =
+            JobObservation { consumers: vec![consumer], topic_rows_per_s, ..JobObservation::default() };
+        super::demand(&observation)
+    };
+    let (fast, slow) = (consumer(1_000, 999_000_000, 1_000_000), consumer(1_000, 0, 2_000_000_000));
+    assert_eq!(demand(fast, None), None);
+    assert_eq!(demand(fast, Some(3_000.0)), Some(3_000.0));
+    assert_eq!(demand(slow, None), Some(500.0));
+    assert_eq!(demand(slow, Some(3_000.0)), Some(500.0));
+    assert_eq!(demand(slow, Some(200.0)), Some(200.0));
 }
 
 /// An observation of these workers, on a dataset of 200,000 rows.

@@ -43,6 +43,7 @@ fn counters_of_operators_are_matched_by_name() {
         memory_wait_ns: 0,
         operators,
         store: StoreStats::default(),
+        graph: None,
     };
     let before = worker(1, vec![operator("source", 10), operator("decode", 5)]);
     let after = worker(1, vec![operator("decode", 9), operator("source", 30)]);

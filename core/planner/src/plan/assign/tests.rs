@@ -10,7 +10,19 @@ fn assigned(problem: &Problem, rows: &[Vec<f64>], before: &[Vec<(usize, f64)>]) 
     let costs = Costs::new(problem);
     let options: Vec<&ExecutionOption> = costs.options.iter().map(|options| &options[0]).collect();
     let types: Vec<usize> = problem.workers.iter().map(|slot| slot.worker_type).collect();
-    assign(&costs, &options, rows, &types, before, 1.0)
+    let holders = vec![Vec::new(); options.len()];
+    let previous = PreviousWorkers { cores: before, graph_holders: &holders };
+    assign(&costs, &options, rows, &types, previous, 1.0)
+}
+
+#[test]
+fn a_job_uses_the_workers_that_hold_its_graph_first() {
+    let mut jobs = vec![job(1, 1000.0, &[1.0]), job(2, 3000.0, &[1.0])];
+    jobs[1].graph_holders = vec![WorkerId(3)];
+    let problem = cluster(&[(2.0, 4)], jobs);
+    let plan = crate::plan::solve(&problem, None, &crate::plan::NoDeadline).expect("a consistent problem");
+    let uses = |j: usize| plan.jobs[j].allocations.contains_key(&WorkerId(3));
+    assert!(uses(1) && !uses(0), "{:?}", plan.jobs);
 }
 
 #[test]

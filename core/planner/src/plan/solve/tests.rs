@@ -110,7 +110,7 @@ fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let problem = cluster(&[(2.0, 1)], vec![job]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers accept at most 3000 rows/s
+        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its demand is 3000 rows/s
         type0: 1 present, 1 wanted
         the smallest weighted fed fraction is 100 %; the upper bound for any plan is 100 %
         cache the output of `decode` in the workers' memory: 2 GB, read by 1 job
@@ -127,7 +127,7 @@ fn a_limited_operator_does_not_slow_down_other_jobs() {
     let plan = plan(&problem);
     expect![[r#"
         job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` is limited to 1 execution at a time on each worker: 100 rows/s on 1 worker
-        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers accept at most 1000 rows/s
+        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its demand is 1000 rows/s
         type0: 1 present, 10 wanted
         the smallest weighted fed fraction is 10 %; the upper bound for any plan is 10 %
         job `job1`: `decode` is limited to 1 execution at a time on each worker: 100 rows/s on 1 worker
@@ -146,7 +146,7 @@ fn a_job_at_the_quota_of_its_tenant_names_the_quota() {
     expect![[r#"
         job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its entire quota of 1 core
         job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its entire quota of 1 core
-        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers accept at most 1000 rows/s
+        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its demand is 1000 rows/s
         type0: 1 present, 1 wanted
         the smallest weighted fed fraction is 25 %; the upper bound for any plan is 25 %
         job `job1`: the jobs of tenant `vision` use its entire quota of 1 core

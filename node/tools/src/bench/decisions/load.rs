@@ -107,6 +107,8 @@ impl Load {
                 stats: Vec::new(),
                 caches: Vec::new(),
                 memory: Vec::new(),
+                stores: Vec::new(),
+                graphs: None,
             };
             let Ok(plan) = coordinator.sync_worker(report).await else {
                 tokio::time::sleep(RETRY_PAUSE).await;
@@ -192,6 +194,7 @@ fn spec(name: &str, shape: JobShape) -> JobSpec {
         start: None,
         audit: false,
         reindex: false,
+        accept_reuploaded: false,
         index_only: false,
         weight: 1.0,
         elastic: false,
@@ -212,6 +215,7 @@ fn report(job: JobId, consumer: u32, seen: Revision, positions: &[(u32, StreamPo
         stats: ConsumerStats::default(),
         slots: Default::default(),
         history: Default::default(),
+        known_growth: feedline_data::growth::KnownGrowth::default(),
     }
 }
 
@@ -241,7 +245,7 @@ fn prepare(task: &Task) -> TaskResult {
             url: "file:///load/0".to_owned(),
             size_bytes: BLOCKS * u64::from(BLOCK_ROWS) * ROW_BYTES,
             version: "1".to_owned(),
-            part: 0,
+            ..ShardRef::default()
         }]),
         Some(shards) => {
             let mut schema = Schema::default();
@@ -258,8 +262,9 @@ fn prepare(task: &Task) -> TaskResult {
                 blocks: (0..BLOCKS).map(block).collect(),
                 schema: Some(schema.clone()),
                 defects: Vec::new(),
+                ..ShardIndex::default()
             };
-            TaskOutput::Indexed(shards.iter().map(|_| index()).collect())
+            TaskOutput::Indexed(shards.iter().map(|_| index().into()).collect())
         }
     };
     TaskResult { id: task.id, outcome: Ok(output) }

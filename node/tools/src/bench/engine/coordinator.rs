@@ -120,7 +120,9 @@ impl LeaseCoordinator {
             TaskOutput::Listed(shards) if state.shards.is_empty() => state.shards = shards,
             TaskOutput::Indexed(indexes) if state.job.is_none() => {
                 let shards = state.shards.iter().cloned().zip(indexes);
-                let shards = shards.map(|(object, index)| Shard { object, index }).collect();
+                let shards = shards
+                    .map(|(object, indexed)| Shard { object, index: indexed.index, digest: indexed.digest })
+                    .collect();
                 let manifest = Manifest::build(shards).map_err(internal)?;
                 state.job = Some((self.details(&manifest), Arc::new(manifest)));
                 for stream in 0..self.streams {
@@ -129,7 +131,7 @@ impl LeaseCoordinator {
                 }
                 self.indexed.notify_waiters();
             }
-            TaskOutput::Listed(_) | TaskOutput::Indexed(_) => return Ok(()),
+            TaskOutput::Listed(_) | TaskOutput::Indexed(_) | TaskOutput::Unavailable(_) => return Ok(()),
         }
         state.revision += 1;
         Ok(())
@@ -156,6 +158,7 @@ impl LeaseCoordinator {
             source: self.pipeline.source.clone(),
             shards,
             reads: TenantReads::default(),
+            lists_growth: false,
         };
         let tasks = match (&state.job, state.shards.as_slice()) {
             (Some(_), _) => Vec::new(),

@@ -160,7 +160,7 @@ async fn send(
         while credit < data.len() as u64 {
             match requests.next().await? {
                 FetchRequest::Credit { bytes } => credit += bytes,
-                FetchRequest::Open(_) => return None,
+                FetchRequest::Open(_) | FetchRequest::Features(_) => return None,
             }
         }
         credit -= data.len() as u64;

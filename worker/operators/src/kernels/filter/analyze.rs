@@ -31,7 +31,7 @@ pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<TypedExpr, Str
     Analysis { schema, depth: 0 }.typed(&parsed).map_err(|error| format!("where: {error}"))
 }
 
-fn parse(predicate: &str) -> Result<Expr, String> {
+pub(in crate::kernels) fn parse(predicate: &str) -> Result<Expr, String> {
     let message = |error: sqlparser::parser::ParserError| {
         let text = error.to_string();
         text.trim_start_matches("sql parser error: ").to_owned()

@@ -1,18 +1,22 @@
-//! The footer of an Arrow IPC file, with the locations of its record batches and dictionaries.
+//! The footer of an Arrow IPC file, with the locations of its record batches and dictionaries. A file without a footer is a
+//! stream.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::convert::try_fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
-use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer, root_as_message};
+use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer};
 use bytes::Bytes;
 use feedline_contained::contained;
 
+use super::compression::{decompressed_bytes, is_compressed, message};
+use crate::cache::CachedSize;
 use crate::error::SourceError;
+use crate::formats::features::FileColumns;
 use crate::limits::{MAX_BATCH_HEADERS_BYTES, MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES};
 use crate::object::Object;
 
@@ -26,17 +30,20 @@ const TAIL_BYTES: u64 = 10;
 /// The footer of a shard, and the dictionaries of its record batches.
 pub(crate) struct ArrowFooter {
     pub(crate) schema: SchemaRef,
+    pub(crate) columns: FileColumns,
+    /// The record batches of a file; empty for a stream, whose index contains their locations.
     pub(crate) batches: Vec<MessageLocation>,
-    version: MetadataVersion,
-    dictionaries: Vec<(MessageLocation, Buffer)>,
+    pub(crate) is_stream: bool,
+    pub(super) version: MetadataVersion,
+    pub(super) dictionaries: Vec<(MessageLocation, Buffer)>,
 }
 
 /// The location of a message in the shard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageLocation {
-    offset: u64,
-    metadata_bytes: u64,
-    body_bytes: u64,
+    pub(super) offset: u64,
+    pub(super) metadata_bytes: u64,
+    pub(super) body_bytes: u64,
 }
 
 impl MessageLocation {
@@ -56,14 +63,28 @@ impl MessageLocation {
         self.offset..self.offset + self.metadata_bytes + self.body_bytes
     }
 
+    /// Returns the size of the message's buffers after decompression. `None` if they are not compressed.
+    pub(crate) fn decompressed_bytes(&self, bytes: &[u8]) -> Result<Option<u64>, String> {
+        let (metadata, body) =
+            bytes.split_at_checked(self.metadata_bytes as usize).ok_or("the message is truncated")?;
+        decompressed_bytes(metadata, body)
+    }
+
     fn block(&self) -> IpcBlock {
         IpcBlock::new(self.offset as i64, self.metadata_bytes as i32, self.body_bytes as i64)
     }
 }
 
+impl CachedSize for ArrowFooter {
+    fn held_bytes(&self) -> usize {
+        let dictionaries = self.dictionaries.iter().map(|(_, bytes)| bytes.len());
+        size_of_val(self.batches.as_slice()) + dictionaries.sum::<usize>()
+    }
+}
+
 impl ArrowFooter {
-    /// Reads the footer and the dictionaries.
-    pub(crate) async fn read(object: &Object) -> Result<Self, SourceError> {
+    /// Reads the footer and the dictionaries. Returns `None` for a stream.
+    pub(crate) async fn read(object: &Object) -> Result<Option<Self>, SourceError> {
         let size = object.size_bytes();
         let corrupt = |reason: String| SourceError::corrupt(object.shard(), size, reason);
         if size < TAIL_BYTES + MAGIC.len() as u64 {
@@ -75,7 +96,13 @@ impl ArrowFooter {
         let tail = object.read(tail_start..size).await?;
         let end: [u8; TAIL_BYTES as usize] = *tail.last_chunk().expect("the shard has at least TAIL_BYTES");
         if !end.ends_with(MAGIC) {
-            return Err(stream_error(object).await?);
+            return match is_stream(object).await? {
+                true => Ok(None),
+                false => Err(SourceError::unsupported(
+                    object.shard(),
+                    "the file is not an Arrow file: check `source.format`",
+                )),
+            };
         }
         let length = read_footer_length(end).map_err(|error| corrupt(error.to_string()))? as u64;
         if length > size - TAIL_BYTES {
@@ -93,12 +120,7 @@ impl ArrowFooter {
             object.read(start..size - TAIL_BYTES).await?
         };
         let (mut footer, dictionaries) = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
-        let bytes = |location: &MessageLocation| location.range().end - location.range().start;
-        if dictionaries.iter().map(bytes).fold(0, u64::saturating_add) > MAX_DICTIONARY_BYTES {
-            return Err(corrupt(format!(
-                "the dictionaries exceed the limit of {MAX_DICTIONARY_BYTES} bytes: write the columns without dictionaries"
-            )));
-        }
+        check_dictionaries(&dictionaries).map_err(corrupt)?;
         let header_bytes =
             footer.batches.iter().map(|location| location.metadata_bytes).fold(0, u64::saturating_add);
         if header_bytes > MAX_BATCH_HEADERS_BYTES || footer.batches.len() > MAX_BLOCKS {
@@ -107,10 +129,26 @@ impl ArrowFooter {
                 footer.batches.len()
             )));
         }
+        let mut total = 0_u64;
         for location in dictionaries {
-            footer.dictionaries.push((location, Buffer::from(object.read(location.range()).await?)));
+            let bytes = object.read(location.range()).await?;
+            let size = location.decompressed_bytes(&bytes).map_err(corrupt)?;
+            total = total.saturating_add(size.unwrap_or(location.body_bytes));
+            footer.dictionaries.push((location, Buffer::from(bytes)));
         }
-        Ok(footer)
+        if total > MAX_DICTIONARY_BYTES { Err(corrupt(dictionary_error())) } else { Ok(Some(footer)) }
+    }
+
+    /// Creates the footer of a file without record batches and dictionaries.
+    pub(super) fn new(schema: Schema, version: MetadataVersion) -> Result<Self, String> {
+        Ok(Self {
+            columns: FileColumns::new(&schema)?,
+            schema: Arc::new(schema),
+            batches: Vec::new(),
+            is_stream: false,
+            version,
+            dictionaries: Vec::new(),
+        })
     }
 
     fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<MessageLocation>), String> {
@@ -121,17 +159,14 @@ impl ArrowFooter {
             footer.recordBatches().iter().flatten().map(location).collect();
         let dictionaries: Result<Vec<MessageLocation>, String> =
             footer.dictionaries().iter().flatten().map(location).collect();
-        let this = Self {
-            schema: Arc::new(try_fb_to_schema(schema).map_err(|error| error.to_string())?),
-            batches: batches?,
-            version: footer.version(),
-            dictionaries: Vec::new(),
-        };
+        let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
+        let mut this = Self::new(schema, footer.version())?;
+        this.batches = batches?;
         Ok((this, dictionaries?))
     }
 
-    /// Reads the number of rows of each record batch from the headers of the messages.
-    pub(crate) async fn batch_rows(&self, object: &Object) -> Result<Vec<u32>, SourceError> {
+    /// Reads the number of rows of each record batch from the headers of the messages, and whether the first batch is compressed.
+    pub(crate) async fn batch_rows(&self, object: &Object) -> Result<(Vec<u32>, bool), SourceError> {
         let mut order: Vec<usize> = (0..self.batches.len()).collect();
         order.sort_by_key(|&at| self.batches[at].offset);
         let ranges: Vec<Range<u64>> = order
@@ -140,12 +175,22 @@ impl ArrowFooter {
             .collect();
         let (buffers, spans) = object.read_ranges(&ranges).await?;
         let mut rows = vec![0; self.batches.len()];
+        let mut is_first_compressed = false;
         for (at, span) in order.into_iter().zip(spans) {
             let header = &buffers[span.buffer][span.start..span.start + span.len];
             rows[at] = message_rows(header)
                 .map_err(|reason| SourceError::corrupt(object.shard(), self.batches[at].offset, reason))?;
+            is_first_compressed |= at == 0 && is_compressed(header);
         }
-        Ok(rows)
+        Ok((rows, is_first_compressed))
+    }
+
+    /// Returns the ratio of the decompressed to the stored size of the first record batch that is not empty.
+    pub(crate) async fn sample_ratio(&self, object: &Object, rows: &[u32]) -> Result<f64, SourceError> {
+        let Some((location, _)) = self.batches.iter().zip(rows).find(|(_, rows)| **rows > 0) else {
+            return Ok(1.0);
+        };
+        message_ratio(object, location).await
     }
 
     /// Decodes the record batch at this location.
@@ -166,7 +211,10 @@ impl ArrowFooter {
             fields.filter(|(_, field)| is_wanted(field.name())).map(|(at, _)| at).collect();
         without_panic(|| {
             let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(projection);
-            for (location, bytes) in &self.dictionaries {
+            // In a stream, a later dictionary belongs to later record batches.
+            let is_earlier =
+                |dictionary: &MessageLocation| !self.is_stream || dictionary.offset < location.offset;
+            for (location, bytes) in self.dictionaries.iter().filter(|(location, _)| is_earlier(location)) {
                 decoder.read_dictionary(&location.block(), bytes).map_err(text)?;
             }
             let batch = decoder.read_record_batch(&location.block(), bytes).map_err(text)?;
@@ -178,34 +226,50 @@ impl ArrowFooter {
     }
 }
 
+/// Returns the ratio of the decompressed to the stored size of a message.
+pub(super) async fn message_ratio(object: &Object, location: &MessageLocation) -> Result<f64, SourceError> {
+    let bytes = object.read(location.range()).await?;
+    let size = location
+        .decompressed_bytes(&bytes)
+        .map_err(|reason| SourceError::corrupt(object.shard(), location.offset, reason))?;
+    Ok(size.map_or(1.0, |size| size as f64 / bytes.len().max(1) as f64).max(1.0))
+}
+
+/// Checks the total size of dictionaries.
+pub(super) fn check_dictionaries(dictionaries: &[MessageLocation]) -> Result<(), String> {
+    let bytes = |location: &MessageLocation| location.range().end - location.range().start;
+    if dictionaries.iter().map(bytes).fold(0, u64::saturating_add) <= MAX_DICTIONARY_BYTES {
+        return Ok(());
+    }
+    Err(dictionary_error())
+}
+
+fn dictionary_error() -> String {
+    format!(
+        "the dictionaries exceed the limit of {MAX_DICTIONARY_BYTES} bytes: write the columns without dictionaries"
+    )
+}
+
 /// Converts panics to errors. The Arrow crate panics on some corrupted schemas and messages.
-fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     contained(decode, "the Arrow data is invalid: the file is corrupted")
 }
 
-fn message_rows(header: &[u8]) -> Result<u32, String> {
+pub(super) fn message_rows(header: &[u8]) -> Result<u32, String> {
     let bad = || "the header of a record batch cannot be read: the file is corrupted".to_owned();
-    // Skip the length of the message. Since version 5, a continuation marker precedes the length.
-    let message = match header.strip_prefix(&[0xff; 4]) {
-        Some(rest) => rest.get(4..),
-        None => header.get(4..),
-    };
-    let message = root_as_message(message.ok_or_else(bad)?).map_err(|_| bad())?;
+    let message = message(header).ok_or_else(bad)?;
     let rows = message.header_as_record_batch().ok_or_else(bad)?.length();
     u32::try_from(rows).map_err(|_| {
         format!("a record batch has {rows} rows, more than the limit of 2^32: write smaller record batches")
     })
 }
 
-/// Returns the error for a file that does not end with the magic bytes.
-async fn stream_error(object: &Object) -> Result<SourceError, SourceError> {
+/// Whether a file that does not end with the magic bytes is a stream.
+async fn is_stream(object: &Object) -> Result<bool, SourceError> {
     let start = object.read(0..object.size_bytes().min(6)).await?;
-    let reason = if start.starts_with(&[0xff; 4]) {
-        "the file has the Arrow stream format: write the file format, such as with `pyarrow.ipc.new_file`"
-    } else if start.starts_with(MAGIC) {
-        "the Arrow file is truncated: write the file again"
-    } else {
-        "the file is not an Arrow file: check `source.format`"
-    };
-    Ok(SourceError::unsupported(object.shard(), reason))
+    if start.starts_with(MAGIC) {
+        let reason = "the Arrow file is truncated: write the file again";
+        return Err(SourceError::unsupported(object.shard(), reason));
+    }
+    Ok(start.starts_with(&[0xff; 4]))
 }

@@ -53,15 +53,9 @@ async fn columns_are_selected_and_renamed() {
 }
 
 #[tokio::test]
-async fn streams_truncated_files_and_other_data_are_rejected() {
-    let mut stream = Vec::new();
-    let mut writer = StreamWriter::try_new(&mut stream, &batch(0, 3).schema()).unwrap();
-    writer.write(&batch(0, 3)).unwrap();
-    writer.finish().unwrap();
-    drop(writer);
+async fn truncated_files_and_other_data_are_rejected() {
     let file = file();
     for (bytes, reason) in [
-        (stream.as_slice(), "stream format"),
         (&file[..file.len() - 3], "truncated"),
         (&[5; 100], "not an Arrow file"),
         (b"", "cannot be an Arrow file"),
@@ -75,6 +69,102 @@ async fn streams_truncated_files_and_other_data_are_rejected() {
         damaged[at] ^= 0x55;
         if let Ok(shard) = fixture(&damaged, Format::Arrow, &[]).index().await {
             drop(shard);
+        }
+    }
+}
+
+/// A stream with the batches of [`file`].
+fn stream() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut bytes, &batch(0, 1).schema()).unwrap();
+    let whole = batch(0, 107);
+    for (from, rows) in [(0, 100), (100, 0), (100, 7)] {
+        writer.write(&whole.slice(from, rows)).unwrap();
+    }
+    writer.finish().unwrap();
+    drop(writer);
+    bytes
+}
+
+#[tokio::test]
+async fn streams_have_the_rows_of_files() {
+    let (of_stream, of_file) = (
+        fixture(&stream(), Format::Arrow, &[]).read_all().await,
+        fixture(&file(), Format::Arrow, &[]).read_all().await,
+    );
+    assert_eq!(of_stream.rows(), of_file.rows());
+    assert_eq!(of_stream.columns(), of_file.columns());
+    let rows =
+        |all: &crate::testing::All| -> Vec<u32> { all.index.blocks.iter().map(|block| block.rows).collect() };
+    assert_eq!(rows(&of_stream), rows(&of_file));
+    let some = fixture(&stream(), Format::Arrow, &[("t", "text"), ("w", "word")]).read_all().await;
+    assert_eq!(some.rows()[3], "text 3|odd");
+}
+
+#[tokio::test]
+async fn blocks_of_compressed_streams_have_their_decompressed_size() {
+    let zeros: ArrayRef = Arc::new(arrow::array::Int64Array::from(vec![7; 100_000]));
+    let batch = RecordBatch::try_from_iter(vec![("n", zeros)]).unwrap();
+    let options = arrow::ipc::writer::IpcWriteOptions::default()
+        .try_with_compression(Some(arrow::ipc::CompressionType::ZSTD))
+        .unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new_with_options(&mut bytes, &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    assert!(bytes.len() < 10_000, "{}", bytes.len());
+    let fixture = fixture(&bytes, Format::Arrow, &[]);
+    let index = fixture.index().await.unwrap().index;
+    for block in &index.blocks {
+        assert!(block.bytes.abs_diff(800_000) < 50_000 && u64::from(block.group) < block.bytes, "{block:?}");
+    }
+    assert_eq!(fixture.read_all().await.rows().len(), 200_000);
+}
+
+#[tokio::test]
+async fn a_later_dictionary_applies_to_later_batches() {
+    let words = |words: [&str; 2]| {
+        let column: DictionaryArray<Int32Type> = words.into_iter().collect();
+        RecordBatch::try_from_iter(vec![("word", Arc::new(column) as ArrayRef)]).unwrap()
+    };
+    let mut bytes = Vec::new();
+    let first = words(["a", "b"]);
+    let mut writer = StreamWriter::try_new(&mut bytes, &first.schema()).unwrap();
+    for batch in [first, words(["c", "d"])] {
+        writer.write(&batch).unwrap();
+    }
+    writer.finish().unwrap();
+    drop(writer);
+    assert_eq!(fixture(&bytes, Format::Arrow, &[]).read_all().await.rows(), ["a", "b", "c", "d"]);
+}
+
+#[tokio::test]
+async fn a_truncated_stream_keeps_its_whole_batches() {
+    let stream = stream();
+    let whole = fixture(&stream, Format::Arrow, &[]).index().await.unwrap().index;
+    let ends: Vec<u64> = whole.blocks.iter().map(|block| block.offset + u64::from(block.group)).collect();
+    for length in 0..stream.len() {
+        // Without the header, the shard is an error. Later, only the last batch may be missing.
+        let Ok(shard) = fixture(&stream[..length], Format::Arrow, &[]).index().await else { continue };
+        let complete = ends.iter().filter(|end| **end <= length as u64).count();
+        assert_eq!(shard.index.blocks[..], whole.blocks[..complete], "{length}");
+    }
+    let cut = fixture(&stream[..stream.len() - 40], Format::Arrow, &[]).index().await.unwrap().index;
+    assert!(cut.defects[0].reason.contains("the stream is truncated"));
+}
+
+#[tokio::test]
+async fn corrupted_streams_do_not_panic() {
+    let stream = stream();
+    for at in (0..stream.len()).step_by(7) {
+        let mut corrupted = stream.clone();
+        corrupted[at] ^= 0x55;
+        let fixture = fixture(&corrupted, Format::Arrow, &[]);
+        let Ok(shard) = fixture.index().await else { continue };
+        for block in 0..shard.index.blocks.len() {
+            drop(fixture.read(&shard, block, None).await);
         }
     }
 }

@@ -44,7 +44,13 @@ async fn columns_are_selected_renamed_and_filled() {
     let shard = fixture.index().await.unwrap();
     let schema =
         Schema::new([("n", ColumnType::Scalar(ScalarType::Float64)), ("elsewhere", ColumnType::Utf8)]);
-    let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[0], schema: &schema, rows: None };
+    let read = BlockRead {
+        shard: &shard.object,
+        block: &shard.index.blocks[0],
+        compression: shard.index.compression.as_ref(),
+        schema: &schema,
+        rows: None,
+    };
     assert_eq!(lines(&fixture.dataset.read_block(&read).await.unwrap().batch), ["1|null"]);
 }
 

@@ -30,7 +30,13 @@ async fn types_are_inferred_and_widened_between_shards() {
         schema,
         Schema::new([("a", ColumnType::Scalar(ScalarType::Float64)), ("b", bool_type), ("c", texts)])
     );
-    let read = BlockRead { shard: &a.object, block: &a.index.blocks[0], schema: &schema, rows: None };
+    let read = BlockRead {
+        shard: &a.object,
+        block: &a.index.blocks[0],
+        compression: a.index.compression.as_ref(),
+        schema: &schema,
+        rows: None,
+    };
     assert_eq!(lines(&ints.dataset.read_block(&read).await.unwrap().batch), ["1|true|null", "2|null|null"]);
 }
 
@@ -40,6 +46,36 @@ async fn nested_objects_are_rejected_by_name_unless_omitted() {
     let error = fixture(text, Format::Jsonl, &[]).index().await.unwrap_err().to_string();
     assert!(error.contains("`meta`") && error.contains("source.features"), "{error}");
     assert_eq!(fixture(text, Format::Jsonl, &[("a", "a")]).read_all().await.rows(), ["1"]);
+}
+
+#[tokio::test]
+async fn an_array_has_one_row_per_object() {
+    let pretty = "\u{feff}\n[\n  {\n    \"a\": 1,\n    \"t\": \"],{\\\"\"\n  },\n  {\"a\": 2, \"l\": [1, 2]}, 5,\n{\"a\": 3}]\n";
+    for text in [pretty.to_owned(), pretty.replace('\n', "")] {
+        let all = fixture(text.as_bytes(), Format::Jsonl, &[("a", "a"), ("t", "t")]).read_all().await;
+        assert_eq!(all.rows(), ["1|],{\"", "2|null", "null|null", "3|null"]);
+        assert_eq!(all.failures().len(), 1);
+        assert!(all.index.defects.is_empty());
+    }
+    assert!(fixture(b"[{}, {}]", Format::Jsonl, &[]).index().await.unwrap().index.schema.is_some());
+    assert_eq!(fixture(b" [ ] \n", Format::Jsonl, &[]).index().await.unwrap().index.rows(), 0);
+}
+
+#[tokio::test]
+async fn many_objects_of_an_array_are_read_in_blocks() {
+    let objects: Vec<String> = (0..10_000).map(|row| format!("{{\"row\": {row}}}")).collect();
+    let text = format!("[{}]", objects.join(", "));
+    let all = fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await;
+    assert_eq!(all.index.blocks.len(), 3);
+    assert!(all.rows().iter().map(|row| row.parse::<usize>().unwrap()).eq(0..10_000));
+    for (end, reason) in
+        [(text.len() - 1, "has no end"), (text.len() - 5, "has no end"), (text.len() - 10, "has no end")]
+    {
+        let cut = fixture(&text.as_bytes()[..end], Format::Jsonl, &[]).index().await.unwrap().index;
+        assert!(cut.rows() >= 9_998 && cut.defects[0].reason.contains(reason), "{end}: {:?}", cut.defects);
+    }
+    let two = fixture(format!("{text}\n{text}").as_bytes(), Format::Jsonl, &[]).index().await.unwrap().index;
+    assert!(two.rows() == 10_000 && two.defects[0].reason.contains("followed by other text"));
 }
 
 #[tokio::test]
@@ -69,4 +105,19 @@ async fn long_text_lines_are_read_one_by_one() {
     let rows = fixture.read(&shard, 0, Some(&[1, 99])).await.unwrap();
     let starts: Vec<String> = lines(&rows.batch).iter().map(|line| line[..5].to_owned()).collect();
     assert_eq!((starts, rows.store_requests), (vec!["00001".to_owned(), "00099".to_owned()], 2));
+}
+
+#[tokio::test]
+async fn the_memory_of_a_block_is_about_the_size_of_its_text() {
+    let row =
+        |row: usize| format!("{{\"t\":\"{}\",\"l\":[\"{}\"]}}\n", "x".repeat(500 + row), "y".repeat(300));
+    let text: String = (0..400).map(row).collect();
+    let fixture = fixture(text.as_bytes(), Format::Jsonl, &[]);
+    let shard = fixture.index().await.unwrap();
+    let schema = shard.index.schema.as_ref().unwrap();
+    let block = &shard.index.blocks[0];
+    let read = BlockRead { shard: &shard.object, block, compression: None, schema, rows: None };
+    let rows = fixture.dataset.read_block(&read).await.unwrap();
+    assert_eq!(rows.batch.num_rows(), 400);
+    assert!(rows.held_bytes < 2 * text.len(), "{} bytes for {} bytes of text", rows.held_bytes, text.len());
 }

@@ -3,14 +3,16 @@
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float32Type, Int64Type};
 use feedline_data::pipeline::Format;
+use feedline_data::schema::{ColumnType, ScalarType};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use proptest::prelude::*;
 
 use super::*;
-use crate::object::version_of;
+use crate::read_memory::ReadMemory;
 use crate::testing::{Fixture, fixture, lines};
+use crate::version::version_of;
 
 fn shard(bytes: &[u8]) -> Fixture {
     fixture(bytes, Format::Npy, &[])
@@ -20,15 +22,19 @@ async fn refused(bytes: &[u8]) -> String {
     shard(bytes).index().await.unwrap_err().to_string()
 }
 
-/// A file as NumPy writes it.
+/// A file as NumPy writes it, in C order.
 fn npy(version: u8, descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    npy_of_order(version, descr, "False", shape, data)
+}
+
+fn npy_of_order(version: u8, descr: &str, is_fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let mut header =
-        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}").into_bytes();
+        format!("{{'descr': '{descr}', 'fortran_order': {is_fortran}, 'shape': {shape}, }}").into_bytes();
     header.resize(header.len().div_ceil(64) * 64, b' ');
     let length = header.len() as u32;
     let length = length.to_le_bytes();
     let length = if version == 1 { &length[..2] } else { &length[..] };
-    [MAGIC, &[version, 0], length, &header, data].concat()
+    [b"\x93NUMPY".as_slice(), &[version, 0], length, &header, data].concat()
 }
 
 #[tokio::test]
@@ -54,19 +60,20 @@ async fn files_of_every_format_version_are_read() {
 }
 
 #[tokio::test]
+async fn big_endian_and_fortran_files_of_numpy_are_read() {
+    let all = shard(include_bytes!("testdata/big_endian.npy")).read_all().await;
+    assert_eq!((all.columns().as_str(), all.rows().join(" ").as_str()), ("data: float64", "0 1 2"));
+    let all = shard(include_bytes!("testdata/fortran.npy")).read_all().await;
+    assert_eq!(all.columns(), "data: float64 tensor [3]");
+    assert_eq!(all.rows(), ["[0,1,2]", "[3,4,5]"]);
+}
+
+#[tokio::test]
 async fn errors_of_other_arrays_name_the_file_and_the_fix() {
-    let files: [(&[u8], &str); 6] = [
-        (
-            include_bytes!("testdata/fortran.npy"),
-            "Fortran order: save it with `np.save(file, np.ascontiguousarray(array))`",
-        ),
-        (
-            include_bytes!("testdata/big_endian.npy"),
-            "`>f8` of the array is not little-endian: save it with `np.save(file, array.astype('<f8'))`",
-        ),
+    let files: [(&[u8], &str); 4] = [
         (
             include_bytes!("testdata/object.npy"),
-            "dtype of the array is object: convert the array before `np.save`",
+            "dtype of the array is object, and Feedline never unpickles objects: convert the array before",
         ),
         (
             include_bytes!("testdata/complex.npy"),
@@ -112,11 +119,16 @@ async fn a_read_requests_the_header_and_the_rows_that_it_needs() {
     let (store, path) = (InMemory::new(), Path::from("x"));
     store.put(&path, npy(3, "<i8", "(1000, 1024)", &data).into()).await.unwrap();
     let meta = store.head(&path).await.unwrap();
-    let shard =
-        ShardRef { url: "mem://x".to_owned(), size_bytes: meta.size, version: version_of(&meta), part: 0 };
+    let shard = ShardRef {
+        url: "mem://x".to_owned(),
+        size_bytes: meta.size,
+        version: version_of(&meta),
+        ..ShardRef::default()
+    };
     let store: Arc<dyn ObjectStore> = Arc::new(store);
     let object = |shard: &ShardRef| Arc::new(Object::new(Arc::clone(&store), path.clone(), shard.clone()));
-    let (reader, selection) = (NpyReader::default(), Selection::default());
+    let memory = ShardCacheMemory::new(&ReadMemory::default());
+    let (reader, selection) = (NpyReader::new(&memory), Selection::default());
     let indexing = object(&shard);
     let index = reader.index(&indexing, &selection).await.unwrap();
     assert_eq!(index.rows(), rows);
@@ -124,7 +136,7 @@ async fn a_read_requests_the_header_and_the_rows_that_it_needs() {
     let reading = object(&shard);
     let block = &index.blocks[3];
     let schema = index.schema.as_ref().unwrap();
-    let read = BlockRead { shard: &shard, block, schema, rows: Some(&[0, 100]) };
+    let read = BlockRead { shard: &shard, block, compression: None, schema, rows: Some(&[0, 100]) };
     let decoded = reader.read(&reading, &read, &selection).await.unwrap();
     let (bytes, requests, _) = reading.traffic();
     assert_eq!((bytes, requests), (2 * row_bytes, 2));
@@ -213,4 +225,76 @@ async fn values_of_every_dtype_are_preserved() {
     let indexed = fixture.index().await.unwrap();
     let read = fixture.read(&indexed, 0, None).await.unwrap();
     assert_eq!(read.batch.column(0).as_primitive::<Float32Type>().values(), &[1.0, 2.0]);
+}
+
+/// Returns the elements of all blocks in the byte order of this machine, and the number of blocks.
+async fn elements(file: &[u8]) -> (Vec<u8>, usize) {
+    let fixture = shard(file);
+    let indexed = fixture.index().await.unwrap();
+    let mut bytes = Vec::new();
+    for at in 0..indexed.index.blocks.len() {
+        let read = fixture.read(&indexed, at, None).await.unwrap();
+        let values = read.batch.column(0).as_fixed_size_list().values().to_data();
+        bytes.extend_from_slice(values.buffers()[0].as_slice());
+    }
+    (bytes, indexed.index.blocks.len())
+}
+
+/// Converts the elements of an array from C order to Fortran order.
+fn in_fortran_order(rows: usize, shape: &[usize], width: usize, c_order: &[u8]) -> Vec<u8> {
+    let count: usize = shape.iter().product();
+    let mut fortran_order = vec![0; c_order.len()];
+    for element in 0..count {
+        let (mut rest, mut stride, mut index) = (element, count, 0);
+        for &extent in shape.iter().rev() {
+            stride /= extent;
+            index += rest % extent * stride;
+            rest /= extent;
+        }
+        for row in 0..rows {
+            let (from, to) = ((row * count + element) * width, (index * rows + row) * width);
+            fortran_order[to..to + width].copy_from_slice(&c_order[from..from + width]);
+        }
+    }
+    fortran_order
+}
+
+#[test]
+fn the_test_converts_to_the_order_of_numpy() {
+    // `np.asfortranarray(np.arange(12, dtype="u1").reshape(2, 2, 3)).ravel(order="K")`
+    let c_order: Vec<u8> = (0..12).collect();
+    assert_eq!(in_fortran_order(2, &[2, 3], 1, &c_order), [0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]);
+}
+
+proptest! {
+    // Each array has about 20 MB, because a smaller one is a single block.
+    #![proptest_config(ProptestConfig::with_cases(2))]
+    #[test]
+    fn blocks_of_a_large_array_in_fortran_order_are_those_of_c_order(
+        (descr, width) in prop::sample::select(vec![("|u1", 1_usize), ("<i2", 2), (">i2", 2), ("<f4", 4), (">f8", 8)]),
+        shape in prop::sample::select(vec![vec![137_usize], vec![17, 8], vec![2, 9, 8], vec![4, 1, 5, 7]]),
+        more_rows in 1_usize..4_000,
+        seed: u32,
+    ) {
+        // A block has 128 KiB per element of a row.
+        let rows = (128 << 10) / width + more_rows;
+        let count = rows * shape.iter().product::<usize>();
+        let mut state = u64::from(seed);
+        let mut next_byte = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 56) as u8
+        };
+        let c_order: Vec<u8> = (0..count * width).map(|_| next_byte()).collect();
+        let axes: String = shape.iter().map(|extent| format!("{extent}, ")).collect();
+        let text = format!("({rows}, {axes})");
+        let fortran_order = in_fortran_order(rows, &shape, width, &c_order);
+        let c_file = npy(1, descr, &text, &c_order);
+        let fortran_file = npy_of_order(1, descr, "True", &text, &fortran_order);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (expected, _) = runtime.block_on(elements(&c_file));
+        let (found, blocks) = runtime.block_on(elements(&fortran_file));
+        prop_assert_eq!(blocks, 2);
+        prop_assert!(found == expected, "the elements differ");
+        prop_assert!(expected.len() == c_order.len());
+    }
 }

@@ -38,19 +38,69 @@ pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a footer states that columns of the file are encrypted.
+pub(super) fn is_encrypted(footer: &[u8]) -> bool {
+    let mut input = CompactReader(footer);
+    let mut id = 0;
+    while let Ok(Some((next, kind))) = input.field(id) {
+        id = next;
+        // `encryption_algorithm`.
+        if id == 8 {
+            return true;
+        }
+        if input.skip(kind, MAX_DEPTH).is_err() {
+            break;
+        }
+    }
+    false
+}
+
 /// Returns the total decompressed size of contiguous pages, according to their headers. Stops at bytes that are not a page, because
 /// the Parquet crate reports the error.
 pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     let mut input = CompactReader(pages);
     let mut all = 0_u64;
     while !input.0.is_empty() {
-        let Ok((decompressed, stored)) = input.page() else { break };
-        all = all.saturating_add(decompressed);
-        if input.take(stored).is_err() {
+        let Ok(page) = input.page() else { break };
+        all = all.saturating_add(page.decompressed);
+        if input.take(page.stored).is_err() {
             break;
         }
     }
     all
+}
+
+/// The compressed part of a page.
+pub(super) struct Page<'a> {
+    pub(super) stored: &'a [u8],
+    /// The size of the part after decompression, according to the header.
+    pub(super) decompressed_bytes: u64,
+}
+
+/// Returns the compressed parts of contiguous pages. Ends at bytes that are not a page.
+pub(super) fn pages(bytes: &[u8]) -> impl Iterator<Item = Page<'_>> {
+    let mut input = CompactReader(bytes);
+    std::iter::from_fn(move || {
+        loop {
+            let header = input.page().ok()?;
+            let stored = input.take(header.stored).ok()?;
+            let levels = usize::try_from(header.level_bytes).ok()?;
+            if header.is_compressed {
+                let stored = stored.get(levels..)?;
+                let decompressed_bytes = header.decompressed.saturating_sub(header.level_bytes);
+                return Some(Page { stored, decompressed_bytes });
+            }
+        }
+    })
+}
+
+/// The sizes in the header of a page.
+struct PageHeader {
+    decompressed: u64,
+    stored: u64,
+    /// The size of the levels before the compressed part of a page of version 2.
+    level_bytes: u64,
+    is_compressed: bool,
 }
 
 /// Reads a message in the Thrift compact protocol. The field contains the unread bytes.
@@ -204,19 +254,41 @@ impl<'a> CompactReader<'a> {
         Ok(children)
     }
 
-    /// Reads a `PageHeader`. Returns the decompressed and the stored size of the page.
-    fn page(&mut self) -> Result<(u64, u64), String> {
+    /// Reads a `PageHeader`.
+    fn page(&mut self) -> Result<PageHeader, String> {
         let (mut id, mut decompressed, mut stored) = (0, 0, 0);
+        let (mut level_bytes, mut is_compressed) = (0, true);
         while let Some((next, kind)) = self.field(id)? {
             id = next;
             match (id, kind) {
                 (2, I32) => decompressed = self.signed()?,
                 (3, I32) => stored = self.signed()?,
+                (8, STRUCT) => (level_bytes, is_compressed) = self.page_v2()?,
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
         let size = |size: i64| u64::try_from(size).map_err(|_| corrupted_error());
-        Ok((size(decompressed)?, size(stored)?))
+        Ok(PageHeader {
+            decompressed: size(decompressed)?,
+            stored: size(stored)?,
+            level_bytes: size(level_bytes)?,
+            is_compressed,
+        })
+    }
+
+    /// Reads a `DataPageHeaderV2`. Returns the size of the levels, and whether the values are compressed.
+    fn page_v2(&mut self) -> Result<(i64, bool), String> {
+        let (mut id, mut level_bytes, mut is_compressed) = (0, 0_i64, true);
+        while let Some((next, kind)) = self.field(id)? {
+            id = next;
+            match (id, kind) {
+                (5 | 6, I32) => level_bytes = level_bytes.saturating_add(self.signed()?),
+                // The type of a boolean field contains its value.
+                (7, kind @ (1 | 2)) => is_compressed = kind == 1,
+                _ => self.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Ok((level_bytes, is_compressed))
     }
 }
 

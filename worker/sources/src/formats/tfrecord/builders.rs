@@ -22,24 +22,65 @@ pub(super) fn decode(
     read: &BlockRead<'_>,
     selection: &Selection,
 ) -> Result<DecodedBlock, SourceError> {
-    let names = selection.data_names(read.schema);
-    let mut columns = Vec::with_capacity(names.len());
-    for field in &read.schema.fields {
-        let column = Column::new(&field.column_type, &rows.buffers, rows.rows.len());
-        columns.push(column.ok_or_else(|| SourceError::SchemaMismatch {
+    decode_with(rows, read, selection, verified_data)
+}
+
+/// Decodes examples without frames to the requested columns.
+pub(crate) fn decode_examples(
+    rows: &RowSet,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<DecodedBlock, SourceError> {
+    decode_with(rows, read, selection, |record| Ok(record))
+}
+
+/// Decodes records to the requested columns. `example_of` returns the example of a record.
+fn decode_with(
+    rows: &RowSet,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+    example_of: fn(&[u8]) -> Result<&[u8], String>,
+) -> Result<DecodedBlock, SourceError> {
+    let types = read.schema.fields.iter().map(|field| &field.column_type);
+    let wanted: Vec<(&str, &ColumnType)> = selection.data_names(read.schema).into_iter().zip(types).collect();
+    let (columns, failures) = decode_columns(rows, &wanted, example_of).map_err(|name| {
+        let field = read.schema.fields.iter().find(|field| selection.data_name(&field.name) == name);
+        let shown =
+            field.map_or(String::new(), |field| format!("`{}` has type {}", field.name, field.column_type));
+        SourceError::SchemaMismatch {
             url: read.shard.url.clone(),
-            reason: format!(
-                "column `{}` has type {}, which features do not support",
-                field.name, field.column_type
-            ),
-        })?);
+            reason: format!("column {shown}, which features do not support"),
+        }
+    })?;
+    let has_views = columns.iter().any(has_views);
+    let own_bytes: usize = columns.iter().map(own_bytes).sum();
+    let held_bytes = own_bytes + if has_views { rows.held_bytes() } else { 0 };
+    let batch = build_batch(read.schema, columns, rows.rows.len())
+        .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
+    Ok(DecodedBlock { batch, failures, held_bytes })
+}
+
+/// Decodes records to columns, which are given by the names of features and their types. `data_of` returns the example in a record.
+///
+/// # Errors
+/// Returns the name of a feature whose type is not supported.
+pub(super) fn decode_columns(
+    rows: &RowSet,
+    wanted: &[(&str, &ColumnType)],
+    data_of: impl Fn(&[u8]) -> Result<&[u8], String>,
+) -> Result<(Vec<ArrayRef>, Vec<RowFailure>), String> {
+    let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
+    let mut columns = Vec::with_capacity(names.len());
+    for (name, column_type) in wanted {
+        let column = Column::new(column_type, &rows.buffers, rows.rows.len());
+        columns.push(column.ok_or_else(|| (*name).to_owned())?);
     }
     let mut failures = Vec::new();
     let mut found = vec![FeatureValues::Unset; names.len()];
     for (index, row) in rows.rows.iter().enumerate() {
         let record = rows.bytes(index);
         found.fill(FeatureValues::Unset);
-        let parsed = verified_data(record).and_then(|data| {
+        let parsed = data_of(record).and_then(|data| {
             let find = |name: &[u8], values| {
                 for (slot, wanted) in found.iter_mut().zip(&names) {
                     if wanted.as_bytes() == name {
@@ -58,13 +99,17 @@ pub(super) fn decode(
         };
         failures.extend(failed.map(|reason| RowFailure { row: index as u32, offset: row.offset, reason }));
     }
-    let has_views = columns.iter().any(Column::is_view);
-    let columns: Vec<ArrayRef> = columns.into_iter().map(Column::finish).collect();
-    let own_bytes: usize = columns.iter().map(own_bytes).sum();
-    let held_bytes = own_bytes + if has_views { rows.held_bytes() } else { 0 };
-    let batch = build_batch(read.schema, columns, rows.rows.len())
-        .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
-    Ok(DecodedBlock { batch, failures, held_bytes })
+    Ok((columns.into_iter().map(Column::finish).collect(), failures))
+}
+
+/// Whether a column references the read buffers.
+fn has_views(column: &ArrayRef) -> bool {
+    use arrow::datatypes::DataType;
+    match column.data_type() {
+        DataType::BinaryView | DataType::Utf8View => true,
+        DataType::List(item) => item.data_type() == &DataType::BinaryView,
+        _ => false,
+    }
 }
 
 /// The memory of a column without the read buffers that it references.
@@ -122,10 +167,6 @@ impl Column {
             },
             _ => return None,
         })
-    }
-
-    fn is_view(&self) -> bool {
-        matches!(self, Self::Bytes(_) | Self::BytesList(_))
     }
 
     fn append(&mut self, values: FeatureValues<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {

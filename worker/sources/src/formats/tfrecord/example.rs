@@ -220,6 +220,11 @@ impl SchemaScan {
         Ok(())
     }
 
+    /// The number of records that were valid examples.
+    pub(crate) fn example_count(&self) -> usize {
+        self.example_count
+    }
+
     /// Returns the columns, sorted by name. `None` if no record was a valid example.
     pub(crate) fn columns(&self) -> Option<Vec<ResolvedColumn>> {
         if self.example_count == 0 {

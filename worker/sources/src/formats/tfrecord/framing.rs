@@ -25,7 +25,6 @@ pub(super) fn verified_data(record: &[u8]) -> Result<&[u8], String> {
 
 /// Returns the size of the framed record at the start of `bytes`. `remaining_bytes` is the size of the rest of the shard.
 pub(super) fn next_record(bytes: &[u8], remaining_bytes: u64) -> Result<u64, String> {
-    let truncated = || "the last record is truncated: write the file again".to_owned();
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Err(truncated()) };
     let Some(crc) = rest.first_chunk::<4>() else { return Err(truncated()) };
     if masked_crc(length).to_le_bytes() != *crc {
@@ -34,6 +33,11 @@ pub(super) fn next_record(bytes: &[u8], remaining_bytes: u64) -> Result<u64, Str
     }
     let framed_bytes = u64::from_le_bytes(*length).saturating_add(FRAME_BYTES);
     if framed_bytes > remaining_bytes { Err(truncated()) } else { Ok(framed_bytes) }
+}
+
+/// The error message for a truncated record.
+pub(super) fn truncated() -> String {
+    "the last record is truncated: write the file again".to_owned()
 }
 
 /// Returns the ranges of all records in a block.
@@ -47,6 +51,11 @@ pub(super) fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
         at += framed_bytes as usize;
     }
     Ok(spans)
+}
+
+/// Whether data begins with the length of a record and its checksum. The length may look like the magic of a codec.
+pub(crate) fn is_record(start: &[u8]) -> bool {
+    start.len() >= HEADER_BYTES && next_record(start, u64::MAX).is_ok()
 }
 
 /// The masked checksum of TFRecord. The mask makes checksums of data that contains checksums reliable.

@@ -29,6 +29,11 @@ pub(crate) fn truncated(name: &str) -> String {
     format!("the member `{name}` is truncated: write the file again")
 }
 
+/// The error message for a truncated extension header.
+pub(crate) fn truncated_extension() -> String {
+    "an extension header is truncated: write the file again".to_owned()
+}
+
 /// Size of a header, its body and the padding in the archive.
 pub(crate) fn padded_bytes(body_bytes: u64) -> u64 {
     HEADER_BYTES as u64 + body_bytes.div_ceil(HEADER_BYTES as u64) * HEADER_BYTES as u64

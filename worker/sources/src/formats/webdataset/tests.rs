@@ -110,6 +110,5 @@ async fn values_that_cannot_be_read_fail_their_row() {
 async fn data_that_is_not_tar_is_rejected() {
     let shard_index = shard(&[7; 2000]).index().await.unwrap().index;
     assert!(shard_index.blocks.is_empty() && shard_index.defects[0].reason.contains("not a tar file"));
-    assert!(shard(&[0x1f, 0x8b, 8, 0]).index().await.unwrap_err().to_string().contains("gzip"));
     assert_eq!(shard(b"").read_all().await.rows().len(), 0);
 }

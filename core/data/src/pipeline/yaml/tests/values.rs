@@ -149,7 +149,7 @@ fn operators_of_the_wrong_shape() {
         burn,
         "5: {}",
         expect![
-            "pipeline.yaml:16: unknown operator `5`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, map, filter_function"
+            "pipeline.yaml:16: unknown operator `5`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, sample_neighbors, repeat, map, filter_function"
         ],
     );
     check(

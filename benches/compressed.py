@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Measures the CPU time of indexing and reading compressed JSON lines, as ratios to the necessary CPU time.
+
+For each codec, prints a Markdown table with the following values:
+
+- indexing: the CPU time of the codec's library (with its checksum) and of a search for line breaks, divided by the CPU time of
+  `feedline index`, from which the time of `feedline index` on a tiny file is subtracted
+- reading: the CPU time of a shuffled job on the plain files plus that of decompressing them once, divided by the CPU time of the
+  same job on the compressed files
+- index: the size of the stored index, divided by the size of the content
+- the speed of the library and of the indexing pass, in content bytes per second of CPU time
+
+Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content.
+
+Rounds are interleaved, and the table contains medians. `make compressed` builds Feedline in release mode and runs this script.
+"""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+import usage
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BINARY", ROOT / "target/release/feedline"))
+SHARED = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
+TEXT = SHARED / "text"
+IMAGES = SHARED / "images"
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+SHARDS = 4
+SHARD_BYTES = int(os.environ.get("SHARD_MIB", "64")) << 20
+PIECE = 1 << 16
+
+PIPELINE = """
+name: compressed
+source: {{ url: "{data}/*", format: jsonl }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - batch: {{ size: 128 }}
+"""
+
+
+class Gzip:
+    """gzip files, decompressed with zlib-ng."""
+
+    ending = ".gz"
+
+    @staticmethod
+    def compress(path):
+        with path.with_name(path.name + ".gz").open("wb") as target:
+            subprocess.run(["gzip", "-6", "-c", path], stdout=target, check=True)
+
+    @staticmethod
+    def decompressor():
+        from zlib_ng import zlib_ng
+
+        return zlib_ng.decompressobj(31)
+
+
+class Zstd:
+    """zstd files with frames of 4 MiB, decompressed with libzstd."""
+
+    ending = ".zst"
+
+    @staticmethod
+    def compress(path):
+        with path.open("rb") as source, path.with_name(path.name + ".zst").open("wb") as target:
+            while part := source.read(4 << 20):
+                target.write(subprocess.run(["zstd", "-q", "-3", "-c"], input=part, stdout=subprocess.PIPE, check=True).stdout)
+
+    @staticmethod
+    def decompressor():
+        return Frames()
+
+
+class Frames:
+    """Decompresses concatenated zstd frames."""
+
+    def __init__(self):
+        self.frame = None
+
+    def decompress(self, data):
+        import zstandard
+
+        parts = []
+        while data:
+            self.frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
+            parts.append(self.frame.decompress(data))
+            data = self.frame.unused_data
+            self.frame = None if self.frame.eof else self.frame
+        return b"".join(parts)
+
+
+class ZstdRun(Zstd):
+    """zstd files with one frame."""
+
+    @staticmethod
+    def compress(path):
+        with path.with_name(path.name + ".zst").open("wb") as target:
+            subprocess.run(["zstd", "-q", "-3", "-c", path], stdout=target, check=True)
+
+
+class Bzip2:
+    """bzip2 files, decompressed with libbz2."""
+
+    ending = ".bz2"
+
+    @staticmethod
+    def compress(path):
+        with path.with_name(path.name + ".bz2").open("wb") as target:
+            subprocess.run(["bzip2", "-c", path], stdout=target, check=True)
+
+    @staticmethod
+    def decompressor():
+        return bz2.BZ2Decompressor()
+
+
+class Xz:
+    """xz files with blocks of 4 MiB, decompressed with liblzma."""
+
+    ending = ".xz"
+
+    @staticmethod
+    def compress(path):
+        with path.with_name(path.name + ".xz").open("wb") as target:
+            subprocess.run(["xz", "-2", "-T0", "--block-size=4MiB", "-c", path], stdout=target, check=True)
+
+    @staticmethod
+    def decompressor():
+        return lzma.LZMADecompressor()
+
+
+CODECS = {"gzip": Gzip, "zstd": Zstd, "zstd, one frame": ZstdRun, "bzip2": Bzip2, "xz": Xz}
+if wanted := os.environ.get("CODECS"):
+    CODECS = {name: codec for name, codec in CODECS.items() if name in wanted.split("+")}
+
+
+def sentences():
+    """Yields lines of text without an end."""
+    files = sorted(TEXT.glob("*")) if TEXT.is_dir() else []
+    if not files:
+        sys.exit(f"skipped: no text in {TEXT} (set FEEDLINE_SHARED_DATA)")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    at = 0
+    while True:
+        # Different strides make repetitions rare within the window of a compressor.
+        at = (at + 7919) % len(lines)
+        yield lines[at]
+
+
+def write_data(folder):
+    """Writes JSON lines of about 1 KiB, and compresses them with each codec."""
+    (folder / "plain").mkdir()
+    text = sentences()
+    row = 0
+    for shard in range(SHARDS):
+        path = folder / "plain" / f"{shard}.jsonl"
+        with path.open("w") as target:
+            while target.tell() < SHARD_BYTES:
+                parts = [next(text) for _ in range(6 + row * 7 % 17)]
+                target.write(json.dumps({"id": row, "url": f"https://example.org/{row * 7919 % 100003}", "text": " ".join(parts)}) + "\n")
+                row += 1
+        for name, codec in CODECS.items():
+            (folder / name).mkdir(exist_ok=True)
+            codec.compress(path)
+            path.with_name(path.name + codec.ending).rename(folder / name / (path.name + codec.ending))
+
+
+def children_cpu():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def feedline(*arguments):
+    """Runs a command. Returns its CPU time and its output."""
+    before = children_cpu()
+    done = subprocess.run([str(FEEDLINE), *map(str, arguments)], check=True, capture_output=True, text=True)
+    return children_cpu() - before, done.stdout
+
+
+def library_cpu(codec, files):
+    """CPU times of decompressing files, and of searching line breaks in their content."""
+    decompress = search = 0.0
+    for file in files:
+        data = file.read_bytes()
+        decompressor = codec.decompressor()
+        for at in range(0, len(data), PIECE):
+            start = time.process_time()
+            content = decompressor.decompress(data[at : at + PIECE])
+            middle = time.process_time()
+            content.count(b"\n")
+            decompress += middle - start
+            search += time.process_time() - middle
+    return decompress, search
+
+
+def run(folder, kind, index):
+    pipeline = folder / f"{kind}.yaml"
+    pipeline.write_text(PIPELINE.format(data=folder / kind))
+    flags = ("--index-dir", index, "--auto-cache", "off")
+    index_cpu, _ = feedline("index", pipeline, "--index-dir", index)
+    run_cpu, _ = feedline("run", pipeline, *flags, "--no-digest")
+    return index_cpu, run_cpu
+
+
+def image_index(folder):
+    """The size of the index of a `.tar.gz` of photographs, divided by that of the content."""
+    (folder / "images").mkdir()
+    archive = folder / "images" / "0.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=6) as target:
+        for file in sorted(IMAGES.iterdir()):
+            target.add(file, arcname=file.name)
+    with gzip.open(archive) as source:
+        content = sum(len(part) for part in iter(lambda: source.read(1 << 20), b""))
+    pipeline = folder / "images.yaml"
+    pipeline.write_text(f"name: images\nsource: {{ url: \"{archive}\", format: webdataset }}\noperators: [ batch: {{ size: 8 }} ]\n")
+    index = folder / "index-images"
+    feedline("index", pipeline, "--index-dir", index)
+    return stored_bytes(index) / content
+
+
+def stored_bytes(folder):
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def main():
+    usage.check(__doc__)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        write_data(folder)
+        content = sum(file.stat().st_size for file in (folder / "plain").iterdir())
+        (folder / "tiny").mkdir()
+        (folder / "tiny" / "a.jsonl").write_text('{"id": 1, "url": "", "text": ""}\n')
+        values = {name: [] for name in CODECS}
+        for number in range(ROUNDS):
+            def index(kind):
+                return folder / f"index-{kind}-{number}"
+
+            start_cpu, _ = run(folder, "tiny", index("tiny"))
+            _, plain_run = run(folder, "plain", index("plain"))
+            for name, codec in CODECS.items():
+                decompress, search = library_cpu(codec, sorted((folder / name).iterdir()))
+                index_cpu, run_cpu = run(folder, name, index(name))
+                stored = stored_bytes(index(name)) / content
+                values[name].append(((decompress + search) / (index_cpu - start_cpu), (plain_run + decompress) / run_cpu, stored,
+                                     content / 1e6 / decompress, content / 1e6 / (index_cpu - start_cpu)))
+        print("| codec | indexing | reading | index | library | indexing pass |")
+        print("|---|---|---|---|---|---|")
+        for name, rounds in values.items():
+            indexing, reading, stored, library, speed = (statistics.median(column) for column in zip(*rounds))
+            print(f"| {name} | {indexing:.2f} | {reading:.2f} | {stored:.2%} | {library:.0f} MB/s | {speed:.0f} MB/s |")
+        if IMAGES.is_dir():
+            print(f"\nThe index of a .tar.gz of photographs has {image_index(folder):.2%} of the size of its content.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+//! The commands that compress files again, so that decompression can start at many positions.
+
+use feedline_data::compression::Codec;
+
+/// Returns the command that compresses a file of this codec again. Always available for long runs: bzip2 files have none,
+/// because a block of bzip2 has at most 900 kB.
+pub(crate) fn command(codec: Codec, url: &str) -> String {
+    let name = url.rsplit('/').next().unwrap_or(url);
+    match codec {
+        Codec::Gzip => format!("gzip -dc {name} | gzip -6 > new/{name}"),
+        Codec::Zstd => format!("zstd -dc {name} | split -b 4M --filter='zstd -c' > new/{name}"),
+        Codec::Bzip2 => format!("bzip2 -dc {name} | bzip2 > new/{name}"),
+        Codec::Xz => format!("xz -dc {name} | xz -T0 --block-size=4MiB > new/{name}"),
+    }
+}
+
+/// Returns a sentence about a file that can only be decompressed from its start.
+pub(crate) fn long_run_message(codec: Codec, url: &str) -> String {
+    format!(
+        "`{url}` can only be decompressed from its start, so one worker reads it and only the shuffle window mixes its rows: compress it \
+         again with `{}`",
+        command(codec, url)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_contains_the_command() {
+        assert_eq!(
+            long_run_message(Codec::Zstd, "s3://b/d/0.jsonl.zst"),
+            "`s3://b/d/0.jsonl.zst` can only be decompressed from its start, so one worker reads it and only the shuffle window mixes its \
+             rows: compress it again with `zstd -dc 0.jsonl.zst | split -b 4M --filter='zstd -c' > new/0.jsonl.zst`"
+        );
+    }
+}

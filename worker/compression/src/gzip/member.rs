@@ -1,0 +1,127 @@
+//! The header and the trailer of a gzip member (RFC 1952).
+
+/// The flags of a header.
+const HAS_HEADER_CRC: u8 = 1 << 1;
+const HAS_EXTRA: u8 = 1 << 2;
+const HAS_NAME: u8 = 1 << 3;
+const HAS_COMMENT: u8 = 1 << 4;
+const RESERVED: u8 = 0xe0;
+
+const FIXED_BYTES: usize = 10;
+
+/// Reads a header in pieces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeaderReader {
+    part: Part,
+    /// The flags of parts that follow.
+    flags: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Fixed { at: usize },
+    ExtraLength { low: Option<u8> },
+    Extra { left: usize },
+    Name,
+    Comment,
+    Crc { left: usize },
+}
+
+impl HeaderReader {
+    pub(super) fn new() -> Self {
+        Self { part: Part::Fixed { at: 0 }, flags: 0 }
+    }
+
+    /// Whether no byte was read.
+    pub(super) fn is_at_start(&self) -> bool {
+        matches!(self.part, Part::Fixed { at: 0 })
+    }
+
+    /// Reads the next byte. Returns whether the header is complete.
+    pub(super) fn push(&mut self, byte: u8) -> Result<bool, String> {
+        self.part = match self.part {
+            Part::Fixed { at } => {
+                self.check_fixed(at, byte)?;
+                if at + 1 < FIXED_BYTES {
+                    self.part = Part::Fixed { at: at + 1 };
+                    return Ok(false);
+                }
+                return Ok(self.next_part());
+            }
+            Part::ExtraLength { low: None } => Part::ExtraLength { low: Some(byte) },
+            Part::ExtraLength { low: Some(low) } => match usize::from(u16::from_le_bytes([low, byte])) {
+                0 => return Ok(self.next_part()),
+                left => Part::Extra { left },
+            },
+            Part::Extra { left: 1 } | Part::Crc { left: 1 } => return Ok(self.next_part()),
+            Part::Extra { left } => Part::Extra { left: left - 1 },
+            Part::Crc { left } => Part::Crc { left: left - 1 },
+            Part::Name | Part::Comment if byte == 0 => return Ok(self.next_part()),
+            part @ (Part::Name | Part::Comment) => part,
+        };
+        Ok(false)
+    }
+
+    fn check_fixed(&mut self, at: usize, byte: u8) -> Result<(), String> {
+        match (at, byte) {
+            (0, 0x1f) | (1, 0x8b) | (2, 8) => Ok(()),
+            (0 | 1, _) => Err("the data after a gzip member is not a gzip member".to_owned()),
+            (2, method) => Err(format!("the gzip member has the unknown compression method {method}")),
+            (3, flags) if flags & RESERVED != 0 => Err("the gzip member has unknown flags".to_owned()),
+            (3, flags) => {
+                self.flags = flags;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the next part. Returns whether the header is complete.
+    fn next_part(&mut self) -> bool {
+        let mut take = |flag: u8| {
+            let is_set = self.flags & flag != 0;
+            self.flags &= !flag;
+            is_set
+        };
+        let next = if take(HAS_EXTRA) {
+            Some(Part::ExtraLength { low: None })
+        } else if take(HAS_NAME) {
+            Some(Part::Name)
+        } else if take(HAS_COMMENT) {
+            Some(Part::Comment)
+        } else if take(HAS_HEADER_CRC) {
+            Some(Part::Crc { left: 2 })
+        } else {
+            None
+        };
+        let is_complete = next.is_none();
+        self.part = next.unwrap_or(Part::Fixed { at: 0 });
+        is_complete
+    }
+}
+
+/// The checksum and the size of the content of a member.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MemberContent {
+    crc: crc32fast::Hasher,
+    bytes: u64,
+}
+
+impl MemberContent {
+    pub(super) fn add(&mut self, content: &[u8]) {
+        self.crc.update(content);
+        self.bytes += content.len() as u64;
+    }
+
+    /// Compares the content with a trailer.
+    pub(super) fn verify(self, trailer: [u8; 8]) -> Result<(), String> {
+        let [c0, c1, c2, c3, s0, s1, s2, s3] = trailer;
+        if self.crc.finalize() != u32::from_le_bytes([c0, c1, c2, c3]) {
+            return Err("the checksum of a gzip member does not match its content".to_owned());
+        }
+        if self.bytes as u32 != u32::from_le_bytes([s0, s1, s2, s3]) {
+            return Err("the size of a gzip member does not match its content".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Decodes Zstandard files. Each frame is an access point, so files with many frames, such as files in the seekable format, have many.
+//! Skippable frames, such as the seek table, are skipped.
+
+use feedline_data::compression::AccessPoint;
+use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective, get_error_name};
+
+use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
+use crate::limits::{MAX_WINDOW_BYTES, MAX_WINDOW_LOG};
+
+const FRAME_MAGIC: u32 = 0xfd2f_b528;
+/// The last 4 bits of the magic of a skippable frame are arbitrary.
+const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
+const SKIPPABLE_HEADER_BYTES: usize = 8;
+/// Memory of a decoder without its window.
+const CONTEXT_BYTES: usize = 512 << 10;
+
+/// Decodes a Zstandard file.
+pub(crate) struct ZstdDecoder {
+    context: DCtx<'static>,
+    state: State,
+    /// The offset of the next input in the file.
+    position: u64,
+    produced: usize,
+    window_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Before a frame. `is_reported` states that the decoder has reported the boundary, or that it starts here.
+    Frame {
+        is_reported: bool,
+    },
+    InFrame,
+    /// In a skippable frame.
+    Skip {
+        remaining_bytes: u64,
+        is_reported: bool,
+    },
+}
+
+impl ZstdDecoder {
+    /// Creates a decoder that starts at the start of the file.
+    pub(crate) fn start() -> Result<Self, DecodeError> {
+        Self::at(0)
+    }
+
+    /// Creates a decoder that starts at an access point.
+    pub(crate) fn resume(point: &AccessPoint) -> Result<Self, DecodeError> {
+        let offset = point.bit_offset / 8;
+        if !point.bit_offset.is_multiple_of(8) || !point.state.is_empty() {
+            return Err(DecodeError::index(offset));
+        }
+        Self::at(offset)
+    }
+
+    fn at(position: u64) -> Result<Self, DecodeError> {
+        let mut context = DCtx::try_create()
+            .ok_or_else(|| DecodeError::new(position, "a decoder cannot be created: out of memory"))?;
+        context
+            .set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG))
+            .map_err(|code| DecodeError::new(position, get_error_name(code)))?;
+        Ok(Self {
+            context,
+            state: State::Frame { is_reported: true },
+            position,
+            produced: 0,
+            window_bytes: 0,
+        })
+    }
+
+    /// Starts the next frame. Returns the event that ends the call, if there is one.
+    fn start_frame(
+        &mut self,
+        input: &[u8],
+        is_last: bool,
+        is_reported: bool,
+        consumed: &mut usize,
+    ) -> Result<Option<Event>, DecodeError> {
+        let rest = &input[*consumed..];
+        let offset = self.position + *consumed as u64;
+        let incomplete = |event| if is_last { Err(DecodeError::truncated(offset)) } else { Ok(Some(event)) };
+        if rest.is_empty() && is_last {
+            return Ok(Some(Event::End));
+        }
+        let Some((magic, header)) = rest.split_first_chunk::<4>() else {
+            return incomplete(Event::NeedsInput);
+        };
+        let magic = u32::from_le_bytes(*magic);
+        if magic & !0xf == SKIPPABLE_MAGIC {
+            let Some((bytes, _)) = header.split_first_chunk::<4>() else {
+                return incomplete(Event::NeedsInput);
+            };
+            *consumed += SKIPPABLE_HEADER_BYTES;
+            self.state = State::Skip { remaining_bytes: u32::from_le_bytes(*bytes).into(), is_reported };
+            return Ok(None);
+        }
+        if magic != FRAME_MAGIC {
+            return Err(DecodeError::new(
+                offset,
+                "the data after the last zstd frame is not a zstd frame: remove it",
+            ));
+        }
+        let Some(header) = FrameHeader::parse(header) else { return incomplete(Event::NeedsInput) };
+        header.check().map_err(|reason| DecodeError::new(offset, reason))?;
+        if !is_reported {
+            self.state = State::Frame { is_reported: true };
+            return Ok(Some(Event::Boundary(Boundary { bit_offset: offset * 8, tag: 0 })));
+        }
+        let reset = self.context.reset(ResetDirective::SessionOnly);
+        reset.map_err(|code| DecodeError::new(offset, get_error_name(code)))?;
+        self.window_bytes = self.window_bytes.max(header.window_bytes);
+        self.state = State::InFrame;
+        Ok(None)
+    }
+
+    fn decode_frame(
+        &mut self,
+        input: &[u8],
+        is_last: bool,
+        content: &mut [u8],
+        filled: usize,
+        consumed: &mut usize,
+    ) -> Result<Option<Event>, DecodeError> {
+        let mut source = InBuffer::around(&input[*consumed..]);
+        let start = filled + self.produced;
+        let capacity = content.len();
+        let (result, end) = {
+            let mut target = OutBuffer::around_pos(content, start);
+            let result = self.context.decompress_stream(&mut target, &mut source);
+            (result, target.pos())
+        };
+        let used = source.pos();
+        *consumed += used;
+        self.produced += end - start;
+        let offset = self.position + *consumed as u64;
+        let remaining = result.map_err(|code| {
+            DecodeError::new(
+                offset,
+                format!("the zstd data is damaged ({}): compress the file again", get_error_name(code)),
+            )
+        })?;
+        if remaining == 0 {
+            self.state = State::Frame { is_reported: false };
+            return Ok(None);
+        }
+        if end == capacity {
+            return Ok(Some(Event::ContentFull));
+        }
+        if *consumed == input.len() {
+            return if is_last { Err(DecodeError::truncated(offset)) } else { Ok(Some(Event::NeedsInput)) };
+        }
+        if used == 0 && end == start {
+            return Err(DecodeError::new(offset, "the zstd data is damaged: compress the file again"));
+        }
+        Ok(None)
+    }
+}
+
+impl StreamDecoder for ZstdDecoder {
+    fn decode(
+        &mut self,
+        input: &[u8],
+        is_last: bool,
+        content: &mut [u8],
+        filled: usize,
+    ) -> Result<Step, DecodeError> {
+        self.produced = 0;
+        let mut consumed = 0;
+        let event = loop {
+            let event = match self.state {
+                State::Frame { is_reported } => {
+                    self.start_frame(input, is_last, is_reported, &mut consumed)?
+                }
+                State::InFrame => self.decode_frame(input, is_last, content, filled, &mut consumed)?,
+                State::Skip { remaining_bytes, is_reported } => {
+                    let skipped = remaining_bytes.min((input.len() - consumed) as u64);
+                    consumed += skipped as usize;
+                    let remaining_bytes = remaining_bytes - skipped;
+                    self.state = State::Skip { remaining_bytes, is_reported };
+                    if remaining_bytes == 0 {
+                        self.state = State::Frame { is_reported };
+                        None
+                    } else if is_last {
+                        return Err(DecodeError::truncated(self.position + consumed as u64));
+                    } else {
+                        Some(Event::NeedsInput)
+                    }
+                }
+            };
+            if let Some(event) = event {
+                break event;
+            }
+        };
+        self.position += consumed as u64;
+        Ok(Step { consumed, produced: self.produced, event })
+    }
+
+    fn produced(&self) -> usize {
+        self.produced
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.window_bytes as usize + CONTEXT_BYTES
+    }
+}
+
+/// The fields of a frame header that determine whether the frame can be decoded.
+struct FrameHeader {
+    window_bytes: u64,
+    dictionary: u32,
+}
+
+impl FrameHeader {
+    /// Parses a header after the magic (RFC 8878, section 3.1.1.1). `None` if it is incomplete.
+    fn parse(header: &[u8]) -> Option<Self> {
+        let (&descriptor, rest) = header.split_first()?;
+        let is_single_segment = descriptor & 0x20 != 0;
+        let (window, rest) = if is_single_segment {
+            (None, rest)
+        } else {
+            rest.split_first().map(|(&byte, rest)| (Some(byte), rest))?
+        };
+        let number =
+            |bytes: &[u8]| bytes.iter().rev().fold(0, |value: u64, &byte| value << 8 | u64::from(byte));
+        let (dictionary, rest) = rest.split_at_checked([0, 1, 2, 4][usize::from(descriptor & 3)])?;
+        let size_bytes = match descriptor >> 6 {
+            0 => usize::from(is_single_segment),
+            code => 1 << code,
+        };
+        let content = number(rest.get(..size_bytes)?) + if size_bytes == 2 { 256 } else { 0 };
+        let window_bytes = window.map_or(content, |byte| {
+            let base = 1_u64 << (10 + (byte >> 3));
+            base + (base >> 3) * u64::from(byte & 7)
+        });
+        Some(Self { window_bytes, dictionary: number(dictionary) as u32 })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.dictionary != 0 {
+            return Err("the file was compressed with a zstd dictionary, which is not supported: compress it without a dictionary".to_owned());
+        }
+        if self.window_bytes > MAX_WINDOW_BYTES {
+            return Err(format!(
+                "the window of the zstd frame is {} bytes, more than the limit of {MAX_WINDOW_BYTES} bytes: compress the file without `--long` and `--ultra`",
+                self.window_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

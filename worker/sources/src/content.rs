@@ -1,0 +1,211 @@
+//! The content of a shard: its bytes, or the decompressed bytes if the shard is compressed. Formats of rows read content, so
+//! that they need not know about compression.
+
+mod blocks;
+mod content_reader;
+mod damage;
+mod decoders;
+mod decompressing;
+mod metrics;
+mod points;
+mod range;
+mod runs;
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use feedline_compression::{DETECTION_BYTES, detect};
+use feedline_data::compression::{Codec, ShardCompression};
+
+use crate::error::SourceError;
+use crate::object::{BufferSpan, Object};
+use crate::reader::BlockRead;
+use crate::window::ReadWindow;
+
+pub(crate) use blocks::ContentBlocks;
+use damage::describe;
+pub use decoders::{Decoders, RunTurn};
+use decompressing::DecompressingWindow;
+pub use metrics::METRICS;
+pub(crate) use points::may_begin_run;
+use range::RangeSource;
+use runs::RunPart;
+
+/// Whether a shard is compressed as a whole. `is_plain` returns whether its first bytes are those of an uncompressed shard.
+pub(crate) async fn is_compressed(
+    object: &Object,
+    is_plain: impl Fn(&[u8]) -> bool,
+) -> Result<bool, SourceError> {
+    let start = object.read(0..object.size_bytes().min(DETECTION_BYTES)).await?;
+    Ok(!is_plain(&start) && detect(&start).is_some())
+}
+
+/// The content of a shard, for reads of ranges.
+pub(crate) struct Content<'a> {
+    object: &'a Object,
+    codec: Option<Codec>,
+    /// `None` if the shard is not compressed, or is being indexed. Reads then start at the start of the shard.
+    compression: Option<&'a ShardCompression>,
+    part: Option<RunPart>,
+}
+
+impl<'a> Content<'a> {
+    /// The content of an indexed shard.
+    pub(crate) fn indexed(object: &'a Object, compression: Option<&'a ShardCompression>) -> Self {
+        Self { object, codec: compression.map(|compression| compression.codec), compression, part: None }
+    }
+
+    /// The content of the shard of a block.
+    pub(crate) fn of_block(object: &'a Object, read: &BlockRead<'a>) -> Self {
+        let part = read.compression.and_then(|_| RunPart::of_group(read.block.group));
+        Self { part, ..Self::indexed(object, read.compression) }
+    }
+
+    fn source(&self, codec: Codec) -> RangeSource<'a> {
+        RangeSource { object: self.object, codec, compression: self.compression, part: self.part }
+    }
+
+    pub(crate) fn object(&self) -> &'a Object {
+        self.object
+    }
+
+    /// Reads a range completely.
+    pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let Some(codec) = self.codec else { return self.object.read(range).await };
+        let length = range.end.saturating_sub(range.start);
+        let bytes = self.source(codec).read(range.clone()).await?;
+        if bytes.len() as u64 == length {
+            return Ok(bytes);
+        }
+        let reason =
+            "the index contains a range beyond the end of the content: run `feedline index --rebuild`";
+        Err(SourceError::corrupt(self.object.shard(), range.end, reason))
+    }
+
+    /// Reads the first `max_bytes` bytes, or fewer if the content is smaller.
+    pub(crate) async fn read_start(&self, max_bytes: u64) -> Result<Bytes, SourceError> {
+        match self.codec {
+            Some(codec) => {
+                RangeSource { compression: None, part: None, ..self.source(codec) }.read(0..max_bytes).await
+            }
+            None => self.object.read(0..max_bytes.min(self.object.size_bytes())).await,
+        }
+    }
+
+    /// Reads several ascending and disjoint ranges. Returns the buffers, and the position of each range in a buffer.
+    pub(crate) async fn read_ranges(
+        &self,
+        ranges: &[Range<u64>],
+    ) -> Result<(Vec<Bytes>, Vec<BufferSpan>), SourceError> {
+        let (Some(_), Some(first), Some(last)) = (self.codec, ranges.first(), ranges.last()) else {
+            return self.object.read_ranges(ranges).await;
+        };
+        // Everything between the ranges must be decompressed anyway.
+        let buffer = self.read(first.start..last.end).await?;
+        let span = |range: &Range<u64>| {
+            let start = (range.start - first.start) as usize;
+            BufferSpan { buffer: 0, start, len: (range.end - range.start) as usize }
+        };
+        Ok((vec![buffer], ranges.iter().map(span).collect()))
+    }
+}
+
+/// A part of the content in memory, which moves forward. Used to index a shard.
+pub(crate) enum ContentWindow<'a> {
+    Plain(ReadWindow<'a>),
+    Compressed(Box<DecompressingWindow<'a>>),
+}
+
+impl<'a> ContentWindow<'a> {
+    /// Opens the shard and detects its compression.
+    pub(crate) async fn open(object: &'a Object) -> Result<Self, SourceError> {
+        Self::open_unless(object, |_| false).await
+    }
+
+    /// Opens the shard and detects its compression. `is_plain` returns whether its first bytes are those of an uncompressed
+    /// shard.
+    pub(crate) async fn open_unless(
+        object: &'a Object,
+        is_plain: impl Fn(&[u8]) -> bool,
+    ) -> Result<Self, SourceError> {
+        let mut window = ReadWindow::new(object);
+        let start = window.read_from(0, DETECTION_BYTES).await?;
+        let Some(codec) = detect(start).filter(|_| !is_plain(start)) else { return Ok(Self::Plain(window)) };
+        let decoder = feedline_compression::start(codec)
+            .map_err(|error| SourceError::unsupported(object.shard(), error.reason))?;
+        let start = start.to_vec();
+        Ok(Self::Compressed(Box::new(DecompressingWindow::new(object, codec, decoder, start))))
+    }
+
+    /// The content, for reads of ranges before the index exists.
+    pub(crate) fn content(&self) -> Content<'a> {
+        let (object, codec) = match self {
+            Self::Plain(window) => (window.object(), None),
+            Self::Compressed(window) => (window.object(), Some(window.codec())),
+        };
+        Content { object, codec, compression: None, part: None }
+    }
+
+    /// Makes the bytes from `offset` available, at least `min_bytes`, except at the end of the content. Bytes before `offset`
+    /// are no longer available.
+    pub(crate) async fn fill(&mut self, offset: u64, min_bytes: u64) -> Result<(), SourceError> {
+        match self {
+            Self::Plain(window) => window.read_from(offset, min_bytes).await.map(|_| ()),
+            Self::Compressed(window) => window.fill(offset, min_bytes).await,
+        }
+    }
+
+    /// The available bytes from `offset`. Empty at the end of the content.
+    pub(crate) fn bytes(&self, offset: u64) -> &[u8] {
+        match self {
+            Self::Plain(window) => window.bytes(offset),
+            Self::Compressed(window) => window.bytes(offset),
+        }
+    }
+
+    /// Makes the bytes from `offset` available, and returns them.
+    pub(crate) async fn read_from(&mut self, offset: u64, min_bytes: u64) -> Result<&[u8], SourceError> {
+        self.fill(offset, min_bytes).await?;
+        Ok(self.bytes(offset))
+    }
+
+    /// Whether the content has at least `offset` bytes. Moves the window to `offset` if that must be found out.
+    pub(crate) async fn reaches(&mut self, offset: u64) -> Result<bool, SourceError> {
+        match self {
+            Self::Plain(window) => Ok(offset <= window.object().size_bytes()),
+            Self::Compressed(window) => {
+                window.fill(offset, 0).await?;
+                Ok(offset <= window.end())
+            }
+        }
+    }
+
+    /// Reads the rest of the compressed data, which verifies its checksums.
+    pub(crate) async fn finish(&mut self) -> Result<(), SourceError> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Compressed(window) => window.fill(u64::MAX, 0).await,
+        }
+    }
+
+    /// Number of bytes from `offset` to the end of the content. If the end is unknown, the result is larger than any content.
+    pub(crate) fn max_remaining(&self, offset: u64) -> u64 {
+        match self {
+            Self::Plain(window) => window.object().size_bytes().saturating_sub(offset),
+            Self::Compressed(window) => {
+                window.known_end().map_or(u64::MAX >> 1, |end| end.saturating_sub(offset))
+            }
+        }
+    }
+
+    /// The reason why the content ends early.
+    pub(crate) fn error(&self) -> Option<String> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Compressed(window) => window.error().map(describe),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! Decompresses a shard sequentially, and collects the boundaries at which decoding could start later.
+
+use std::collections::VecDeque;
+
+use feedline_compression::{Boundary, DecodeError, Event, StreamDecoder};
+use feedline_data::compression::{AccessPoint, Codec};
+
+use super::decoders::DecoderMemory;
+use super::metrics;
+use crate::error::SourceError;
+use crate::object::Object;
+
+/// Number of compressed bytes per read.
+const READ_BYTES: u64 = 4 << 20;
+/// Number of bytes by which the content grows at most before the caller sees them.
+const CHUNK_BYTES: usize = 512 << 10;
+/// Minimum distance of two boundaries that are collected.
+const MIN_CANDIDATE_STEP: u64 = 4 << 10;
+/// Distance from the position at which the state of a boundary is computed, so that its window can be released.
+const MAX_LOOKBACK: u64 = 256 << 10;
+/// Maximum size of the end of a row that an access point contains.
+const MAX_ROW_END_BYTES: usize = 16 << 10;
+/// Maximum size of the compressed data that determines a state.
+const LOOKAHEAD_BYTES: usize = 256 << 10;
+
+/// A part of the content of a compressed shard, which moves forward.
+pub(crate) struct DecompressingWindow<'a> {
+    object: &'a Object,
+    codec: Codec,
+    decoder: Box<dyn StreamDecoder>,
+    memory: DecoderMemory,
+    /// Compressed bytes from `input_start`. The first `consumed` of them are decoded.
+    input: Vec<u8>,
+    input_start: u64,
+    consumed: usize,
+    /// The first `filled` bytes are the content from `content_start`.
+    content: Vec<u8>,
+    content_start: u64,
+    filled: usize,
+    /// Boundaries in ascending order. Only the first of them may be before the position of the caller.
+    candidates: VecDeque<Candidate>,
+    /// Whether the content ends at `filled`.
+    is_ended: bool,
+    error: Option<DecodeError>,
+}
+
+/// A boundary that may become an access point.
+struct Candidate {
+    boundary: Boundary,
+    content_offset: u64,
+    /// The state, if it is already computed.
+    state: Option<Vec<u8>>,
+}
+
+impl<'a> DecompressingWindow<'a> {
+    /// `input` is the start of the shard.
+    pub(crate) fn new(
+        object: &'a Object,
+        codec: Codec,
+        decoder: Box<dyn StreamDecoder>,
+        input: Vec<u8>,
+    ) -> Self {
+        Self {
+            object,
+            codec,
+            decoder,
+            memory: DecoderMemory::new(object.decoders()),
+            input,
+            input_start: 0,
+            consumed: 0,
+            content: Vec::new(),
+            content_start: 0,
+            filled: 0,
+            candidates: VecDeque::new(),
+            is_ended: false,
+            error: None,
+        }
+    }
+
+    pub(crate) fn object(&self) -> &'a Object {
+        self.object
+    }
+
+    pub(crate) fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    pub(crate) fn error(&self) -> Option<&DecodeError> {
+        self.error.as_ref()
+    }
+
+    /// The end of the content that is known so far.
+    pub(crate) fn end(&self) -> u64 {
+        self.content_start + self.filled as u64
+    }
+
+    /// The end of the content, if all of it is decoded.
+    pub(crate) fn known_end(&self) -> Option<u64> {
+        self.is_ended.then(|| self.end())
+    }
+
+    /// The memory of a decoder of the shard.
+    pub(crate) fn decoder_bytes(&self) -> u64 {
+        (self.decoder.memory_bytes() + self.decoder.history_bytes()) as u64
+    }
+
+    /// Number of bytes of the shard that were decoded without an error.
+    pub(crate) fn readable_bytes(&self) -> u64 {
+        let decoded = self.input_start + self.consumed as u64;
+        self.error.as_ref().map_or(decoded, |error| error.offset.min(self.object.size_bytes()))
+    }
+
+    pub(crate) fn bytes(&self, offset: u64) -> &[u8] {
+        let start = offset.saturating_sub(self.content_start).min(self.filled as u64) as usize;
+        &self.content[start..self.filled]
+    }
+
+    /// Makes the bytes from `offset` available, at least `min_bytes`, except at the end.
+    pub(crate) async fn fill(&mut self, offset: u64, min_bytes: u64) -> Result<(), SourceError> {
+        while self.end() < offset.saturating_add(min_bytes) && !self.is_ended {
+            self.release(offset);
+            let missing = offset.saturating_add(min_bytes) - self.end();
+            self.make_room(offset, missing);
+            self.step().await?;
+        }
+        self.release(offset);
+        Ok(())
+    }
+
+    /// The last collected boundary at or before an offset: the index of the candidate, and its offset in the content.
+    pub(crate) fn boundary_before(&self, offset: u64) -> Option<(usize, u64)> {
+        let index =
+            self.candidates.partition_point(|candidate| candidate.content_offset <= offset).checked_sub(1)?;
+        Some((index, self.candidates[index].content_offset))
+    }
+
+    /// Returns the access point at a candidate.
+    pub(crate) fn access_point(&self, index: usize) -> AccessPoint {
+        let candidate = &self.candidates[index];
+        AccessPoint {
+            bit_offset: candidate.boundary.bit_offset,
+            content_offset: candidate.content_offset,
+            state: candidate.state.clone().unwrap_or_else(|| self.state(candidate)),
+        }
+    }
+
+    /// Stores the content from an access point to the end of a row, if the codec needs it and it is short.
+    pub(crate) fn store_row_end(&self, point: &mut AccessPoint, row_end: u64) {
+        let Some(start) = point.content_offset.checked_sub(self.content_start) else { return };
+        let content = self.content.get(start as usize..row_end.saturating_sub(self.content_start) as usize);
+        if let Some(content) = content.filter(|content| content.len() <= MAX_ROW_END_BYTES) {
+            feedline_compression::store_content(self.codec, point, content);
+        }
+    }
+
+    fn state(&self, candidate: &Candidate) -> Vec<u8> {
+        let end = (candidate.content_offset - self.content_start) as usize;
+        let history = &self.content[end.saturating_sub(self.decoder.history_bytes())..end];
+        let input = &self.input[(candidate.boundary.bit_offset / 8 - self.input_start) as usize..];
+        self.decoder.access_state(&candidate.boundary, history, &input[..input.len().min(LOOKAHEAD_BYTES)])
+    }
+
+    /// Drops the boundaries that no row at or after `offset` needs, and computes the state of one that is far behind.
+    fn release(&mut self, offset: u64) {
+        while self.candidates.get(1).is_some_and(|next| next.content_offset <= offset.min(self.end())) {
+            self.candidates.pop_front();
+        }
+        let position = self.input_start + self.consumed as u64;
+        // Only the first candidate can be before the position of the caller.
+        let Some(candidate) = self.candidates.front() else { return };
+        let is_far = self.end() - candidate.content_offset > MAX_LOOKBACK
+            || position.saturating_sub(candidate.boundary.bit_offset / 8) > MAX_LOOKBACK;
+        let is_behind = candidate.content_offset < offset;
+        if candidate.state.is_none() && is_far && is_behind {
+            let state = self.state(candidate);
+            self.candidates[0].state = Some(state);
+        }
+    }
+
+    /// The first candidate whose window and compressed data are still needed.
+    fn first_open(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| candidate.state.is_none())
+    }
+
+    /// Makes room for more content. Bytes before `offset` are dropped, except those that windows need.
+    fn make_room(&mut self, offset: u64, missing: u64) {
+        let missing = missing.min(1 << 31) as usize;
+        if self.content.len() - self.filled >= missing.clamp(CHUNK_BYTES / 8, CHUNK_BYTES) {
+            return;
+        }
+        let end = self.end();
+        let open = self.first_open().map_or(end, |candidate| candidate.content_offset);
+        let history = self.decoder.history_bytes() as u64;
+        let keep = open.min(end).saturating_sub(history).min(offset).max(self.content_start);
+        let dropped = (keep - self.content_start) as usize;
+        self.content.copy_within(dropped..self.filled, 0);
+        self.filled -= dropped;
+        self.content_start = keep;
+        // A large row in memory doubles the buffer, so that it is copied only a few times.
+        let wanted = self.filled + missing.min(self.filled).max(CHUNK_BYTES);
+        if self.content.len() < wanted {
+            self.content.resize(wanted, 0);
+        }
+    }
+
+    /// Decodes until a boundary, or until the content is full.
+    async fn step(&mut self) -> Result<(), SourceError> {
+        let is_last = self.input_start + self.input.len() as u64 == self.object.size_bytes();
+        let input = &self.input[self.consumed..];
+        let step = self.decoder.decode(input, is_last, &mut self.content, self.filled);
+        let produced = self.decoder.produced();
+        metrics::count_indexed(produced as u64);
+        self.filled += produced;
+        let step = match step {
+            Ok(step) => step,
+            Err(error) => {
+                self.error = Some(error);
+                self.is_ended = true;
+                return Ok(());
+            }
+        };
+        self.consumed += step.consumed;
+        match step.event {
+            Event::NeedsInput => self.read_more().await?,
+            // Other tasks may run on this thread.
+            Event::ContentFull => tokio::task::yield_now().await,
+            Event::Boundary(boundary) => self.collect(boundary),
+            Event::End => self.is_ended = true,
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, boundary: Boundary) {
+        let content_offset = self.end();
+        if content_offset == 0 {
+            return;
+        }
+        if let Some(last) = self.candidates.back() {
+            if last.content_offset == content_offset {
+                self.candidates.pop_back();
+            } else if content_offset - last.content_offset < MIN_CANDIDATE_STEP
+                && boundary.bit_offset / 8 - last.boundary.bit_offset / 8 < MAX_LOOKBACK
+            {
+                return;
+            }
+        }
+        self.candidates.push_back(Candidate { boundary, content_offset, state: None });
+    }
+
+    async fn read_more(&mut self) -> Result<(), SourceError> {
+        let open = self.first_open().map(|candidate| candidate.boundary.bit_offset / 8 - self.input_start);
+        // A boundary may be in the last byte that was consumed.
+        let keep = self.consumed.saturating_sub(1);
+        let keep = open.map_or(keep, |open| keep.min(open as usize));
+        self.input.drain(..keep);
+        self.input_start += keep as u64;
+        self.consumed -= keep;
+        let end = self.input_start + self.input.len() as u64;
+        let next = self.object.read(end..self.object.size_bytes().min(end + READ_BYTES)).await?;
+        self.input.extend_from_slice(&next);
+        self.memory.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64);
+        Ok(())
+    }
+}

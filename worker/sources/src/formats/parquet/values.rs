@@ -1,0 +1,227 @@
+//! Converts values of Arrow types that have no column type: dates, times, decimals, runs and list views.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, Int32Array, Int64Array, OffsetSizeTrait,
+};
+use arrow::compute::{cast, try_unary};
+use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, TimeUnit};
+use arrow::error::ArrowError;
+use feedline_data::schema::{ColumnType, ScalarType};
+
+use crate::columns::column_type;
+
+/// Maximum number of items of a column that can have more items than the file has bytes: list views, which may overlap, runs, and
+/// items that are all null.
+const MAX_VIRTUAL_ITEMS: u64 = 1 << 26;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+const MILLIS_PER_DAY: i64 = 86_400_000;
+/// Maximum number of decimal digits of which every number fits into 64 bits.
+const MAX_INTEGER_DIGITS: u8 = 18;
+
+/// Returns the column type of the values of a type without structs. Timestamps, times and durations are microseconds, dates are days,
+/// and decimals are integers if they have no fraction and at most 18
+/// digits, and otherwise floating point numbers.
+pub(crate) fn value_type(data_type: &DataType) -> Result<ColumnType, String> {
+    use DataType as T;
+    Ok(match data_type {
+        T::Timestamp(..) | T::Time32(_) | T::Time64(_) | T::Duration(_) => {
+            ColumnType::Scalar(ScalarType::Int64)
+        }
+        T::Date32 | T::Date64 => ColumnType::Scalar(ScalarType::Int32),
+        decimal if is_integer(decimal) => ColumnType::Scalar(ScalarType::Int64),
+        T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => {
+            ColumnType::Scalar(ScalarType::Float64)
+        }
+        // The type of other shards replaces this type.
+        T::Null => ColumnType::Utf8,
+        T::Dictionary(_, values) => value_type(values)?,
+        T::RunEndEncoded(_, values) => value_type(values.data_type())?,
+        T::FixedSizeList(item, length) => match (value_type(item.data_type())?, u32::try_from(*length)) {
+            (ColumnType::Scalar(scalar), Ok(extent)) => ColumnType::Tensor { scalar, shape: vec![extent] },
+            (_, Err(_)) => return Err(format!("invalid list length {length}")),
+            (other, Ok(_)) => ColumnType::List(Box::new(other)),
+        },
+        other => match list_item_type(other) {
+            Some(item) => ColumnType::List(Box::new(value_type(item)?)),
+            None => column_type(other)?,
+        },
+    })
+}
+
+/// Whether a type contains decimals that fit into 64-bit integers.
+fn is_integer(data_type: &DataType) -> bool {
+    use DataType as T;
+    match data_type {
+        T::Decimal32(precision, 0)
+        | T::Decimal64(precision, 0)
+        | T::Decimal128(precision, 0)
+        | T::Decimal256(precision, 0) => *precision <= MAX_INTEGER_DIGITS,
+        _ => false,
+    }
+}
+
+/// Whether the values have a type. The values of the type `Null` are all null.
+pub(crate) fn has_type(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null => false,
+        other => list_item_type(other).is_none_or(has_type),
+    }
+}
+
+/// The type of the items of a list. The items of a map are its entries.
+pub(crate) fn list_item_type(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => Some(item.data_type()),
+        _ => None,
+    }
+}
+
+/// Converts values to types that have a column type, also in lists.
+pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
+    let text = |error: ArrowError| error.to_string();
+    match array.data_type() {
+        data_type if is_plain(data_type) => Ok(array.clone()),
+        DataType::Timestamp(unit, _) | DataType::Time64(unit) | DataType::Duration(unit) => {
+            microseconds(&cast(array, &DataType::Int64).map_err(text)?, *unit)
+        }
+        DataType::Time32(unit) => {
+            let values = cast(array, &DataType::Int32).and_then(|values| cast(&values, &DataType::Int64));
+            microseconds(&values.map_err(text)?, *unit)
+        }
+        DataType::Date32 => cast(array, &DataType::Int32).map_err(text),
+        decimal if is_integer(decimal) => cast(array, &DataType::Int64).map_err(text),
+        DataType::Date64 => days(&cast(array, &DataType::Int64).map_err(text)?),
+        DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => cast(array, &DataType::Float64).map_err(text),
+        DataType::Dictionary(_, values) => plain_values(&cast(array, values).map_err(text)?),
+        DataType::RunEndEncoded(_, values) => {
+            check_items(array.len() as u64)?;
+            plain_values(&cast(array, &viewed(values.data_type())).map_err(text)?)
+        }
+        DataType::ListView(_) | DataType::LargeListView(_) => plain_values(&unlisted_views(array)?),
+        DataType::List(_) => plain_list(array.as_list::<i32>()),
+        DataType::LargeList(_) => plain_list(array.as_list::<i64>()),
+        DataType::FixedSizeList(..) => {
+            let (_, length, values, nulls) = array.as_fixed_size_list().clone().into_parts();
+            let values = plain_values(&values)?;
+            let item = Arc::new(Field::new("item", values.data_type().clone(), true));
+            Ok(Arc::new(FixedSizeListArray::try_new(item, length, values, nulls).map_err(text)?))
+        }
+        other => Err(format!("the type {other} is not supported")),
+    }
+}
+
+fn plain_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Result<ArrayRef, String> {
+    let (_, offsets, values, nulls) = list.clone().into_parts();
+    let values = plain_values(&values)?;
+    let item = Arc::new(Field::new("item", values.data_type().clone(), true));
+    let list = GenericListArray::try_new(item, offsets, values, nulls).map_err(|error| error.to_string())?;
+    Ok(Arc::new(list))
+}
+
+/// Whether [`crate::columns`] converts the type.
+fn is_plain(data_type: &DataType) -> bool {
+    use DataType as T;
+    match data_type {
+        T::Timestamp(..) | T::Time32(_) | T::Time64(_) | T::Duration(_) | T::Date32 | T::Date64 => false,
+        T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => false,
+        T::RunEndEncoded(..) | T::ListView(_) | T::LargeListView(_) | T::Map(..) | T::Struct(_) => false,
+        T::Union(..) | T::Interval(_) => false,
+        T::Dictionary(_, values) => is_plain(values),
+        other => list_item_type(other).is_none_or(is_plain),
+    }
+}
+
+/// Converts list views to lists, which contain a copy of each viewed item.
+pub(crate) fn unlisted_views(array: &ArrayRef) -> Result<ArrayRef, String> {
+    let (items, target) = match array.data_type() {
+        DataType::ListView(item) => {
+            let sizes = array.as_list_view::<i32>().sizes().iter();
+            (sizes.map(|&size| u64::from(size.unsigned_abs())).sum::<u64>(), DataType::List(item.clone()))
+        }
+        DataType::LargeListView(item) => {
+            let sizes = array.as_list_view::<i64>().sizes().iter();
+            let items = sizes.fold(0, |items: u64, &size| items.saturating_add(size.unsigned_abs()));
+            (items, DataType::LargeList(item.clone()))
+        }
+        other => return Err(format!("the type {other} is not a list view")),
+    };
+    check_items(items)?;
+    cast(array, &target).map_err(|error| error.to_string())
+}
+
+/// Checks the number of items that are expanded.
+pub(super) fn check_items(items: u64) -> Result<(), String> {
+    if items > MAX_VIRTUAL_ITEMS {
+        return Err(format!(
+            "{items} items exceed the limit of {MAX_VIRTUAL_ITEMS} for list views, runs and items without a type: write smaller \
+             record batches or row groups"
+        ));
+    }
+    Ok(())
+}
+
+/// The number of items without a type in a column or in its lists.
+pub(super) fn untyped_items(array: &dyn Array) -> u64 {
+    match array.data_type() {
+        DataType::List(_) => untyped_items(array.as_list::<i32>().values()),
+        DataType::LargeList(_) => untyped_items(array.as_list::<i64>().values()),
+        DataType::FixedSizeList(..) => untyped_items(array.as_fixed_size_list().values()),
+        _ => array.len() as u64,
+    }
+}
+
+/// The type to which runs are expanded, so that long values are not copied.
+fn viewed(values: &DataType) -> DataType {
+    match values {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        other => other.clone(),
+    }
+}
+
+/// Converts numbers of a unit to microseconds. Nanoseconds are rounded down.
+fn microseconds(array: &ArrayRef, unit: TimeUnit) -> Result<ArrayRef, String> {
+    let values: &Int64Array = array.as_primitive();
+    let factor = match unit {
+        TimeUnit::Second => MICROS_PER_SECOND,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => return Ok(array.clone()),
+        TimeUnit::Nanosecond => {
+            return Ok(Arc::new(values.unary::<_, Int64Type>(|value| value.div_euclid(1_000))));
+        }
+    };
+    let multiply = |value: i64| {
+        value.checked_mul(factor).ok_or_else(|| {
+            ArrowError::ComputeError(format!(
+                "the time {value} in {unit:?}s is too large for 64 bits of microseconds"
+            ))
+        })
+    };
+    let values: Int64Array = try_unary(values, multiply).map_err(|error| error.to_string())?;
+    Ok(Arc::new(values))
+}
+
+/// Converts milliseconds since 1970 to days.
+fn days(array: &ArrayRef) -> Result<ArrayRef, String> {
+    let values: &Int64Array = array.as_primitive();
+    let day = |value: i64| {
+        i32::try_from(value.div_euclid(MILLIS_PER_DAY)).map_err(|_| {
+            ArrowError::ComputeError(format!(
+                "the date {value} in milliseconds is too large for 32 bits of days"
+            ))
+        })
+    };
+    let days: Int32Array = try_unary::<_, _, Int32Type>(values, day).map_err(|error| error.to_string())?;
+    Ok(Arc::new(days))
+}

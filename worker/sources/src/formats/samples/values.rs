@@ -1,0 +1,373 @@
+//! Builders of columns from encoded values.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array as _, ArrayData, ArrayRef, BinaryViewBuilder, BooleanArray, FixedSizeListArray, ListArray,
+    ListBuilder, StringViewBuilder, make_array,
+};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use bytes::Bytes;
+use feedline_data::schema::{ColumnType, ScalarType};
+
+use super::arrays::{Array, list_ranges};
+use super::encoding::ValueEncoding;
+use super::nested::nested_json;
+use super::pixels::png_of_pil;
+use crate::columns::{arrow_field, arrow_type, null_column};
+use crate::object::BufferSpan;
+use crate::views::{Views, binary_builder};
+
+/// A column under construction.
+pub(super) enum ValueColumn {
+    Views(Views),
+    /// Text that is not in the read buffers.
+    Text(StringViewBuilder),
+    /// Bytes that are not in the read buffers.
+    Bytes(BinaryViewBuilder),
+    Images(ListBuilder<BinaryViewBuilder>),
+    Array(ArrayColumn),
+}
+
+impl ValueColumn {
+    /// `column_type` is the type of the column in the dataset, which determines the number of axes of arrays.
+    pub(super) fn new(
+        encoding: &ValueEncoding,
+        column_type: &ColumnType,
+        buffers: &[Bytes],
+        rows: usize,
+    ) -> Self {
+        match encoding {
+            ValueEncoding::Bytes => Self::Views(Views::binary(buffers, rows)),
+            ValueEncoding::Text => Self::Views(Views::text(buffers, rows)),
+            ValueEncoding::Nested => Self::Text(StringViewBuilder::with_capacity(rows)),
+            ValueEncoding::Pil => Self::Bytes(BinaryViewBuilder::with_capacity(rows)),
+            ValueEncoding::Images { is_raw: true, .. } => {
+                Self::Images(ListBuilder::new(BinaryViewBuilder::new()))
+            }
+            ValueEncoding::Images { .. } => Self::Images(ListBuilder::new(binary_builder(buffers, rows))),
+            ValueEncoding::Number(_)
+            | ValueEncoding::IntText
+            | ValueEncoding::FloatText
+            | ValueEncoding::Array(_) => Self::Array(ArrayColumn::new(column_type)),
+        }
+    }
+
+    /// Appends a value. Appends nothing on an error.
+    pub(super) fn append(
+        &mut self,
+        encoding: &ValueEncoding,
+        value: &[u8],
+        span: BufferSpan,
+    ) -> Result<(), String> {
+        match (self, encoding) {
+            (Self::Views(views), _) => views.append(span),
+            (Self::Text(builder), _) => {
+                builder.append_value(nested_json(value)?);
+                Ok(())
+            }
+            (Self::Bytes(builder), _) => {
+                builder.append_value(png_of_pil(value)?);
+                Ok(())
+            }
+            (Self::Images(builder), ValueEncoding::Images { header, is_raw }) => {
+                append_images(builder, value, span, *header, *is_raw)
+            }
+            (Self::Array(column), encoding) => append_array(column, encoding, value),
+            (Self::Images(_), _) => Err("the value is not a list of images".to_owned()),
+        }
+    }
+
+    pub(super) fn append_null(&mut self) {
+        match self {
+            Self::Views(views) => views.append_null(),
+            Self::Text(builder) => builder.append_null(),
+            Self::Bytes(builder) => builder.append_null(),
+            Self::Images(builder) => builder.append(false),
+            Self::Array(column) => column.append_null(),
+        }
+    }
+
+    /// Returns the column, and the memory that it uses in addition to the read buffers.
+    pub(super) fn finish(self) -> Result<(ArrayRef, usize), String> {
+        let array: ArrayRef = match self {
+            Self::Views(views) => {
+                let array = views.finish();
+                let bytes = array.len() * 17;
+                return Ok((array, bytes));
+            }
+            Self::Images(mut builder) => {
+                let array = builder.finish();
+                let bytes = (array.len() + array.values().len()) * 17;
+                return Ok((Arc::new(array), bytes));
+            }
+            Self::Text(mut builder) => Arc::new(builder.finish()),
+            Self::Bytes(mut builder) => Arc::new(builder.finish()),
+            Self::Array(column) => column.finish()?,
+        };
+        let bytes = array.get_array_memory_size();
+        Ok((array, bytes))
+    }
+
+    /// Whether the column refers to the read buffers.
+    pub(super) fn has_views(&self) -> bool {
+        matches!(self, Self::Views(_) | Self::Images(_))
+    }
+}
+
+fn append_images(
+    builder: &mut ListBuilder<BinaryViewBuilder>,
+    value: &[u8],
+    span: BufferSpan,
+    header: usize,
+    is_raw: bool,
+) -> Result<(), String> {
+    let ranges = list_ranges(value, header)?;
+    if is_raw {
+        let images: Vec<Vec<u8>> =
+            ranges.into_iter().map(|range| png_of_pil(&value[range])).collect::<Result<_, _>>()?;
+        images.iter().for_each(|image| builder.values().append_value(image));
+    } else {
+        for range in ranges {
+            let (start, len) = ((span.start + range.start) as u32, range.len() as u32);
+            let appended = builder.values().try_append_view(span.buffer as u32, start, len);
+            appended.expect("the ranges are within the value");
+        }
+    }
+    builder.append(true);
+    Ok(())
+}
+
+fn append_array(column: &mut ArrayColumn, encoding: &ValueEncoding, value: &[u8]) -> Result<(), String> {
+    let text = || std::str::from_utf8(value).unwrap_or_default().trim();
+    let number = |scalar, elements| Array { scalar, shape: Vec::new(), elements };
+    match encoding {
+        ValueEncoding::Array(array) => column.append(&array.parse(value)?),
+        ValueEncoding::Number(scalar) => column.append(&number(*scalar, value)),
+        ValueEncoding::IntText => {
+            let parsed: i64 = text().parse().map_err(|_| "the text is not an integer of 64 bits")?;
+            column.append(&number(ScalarType::Int64, &parsed.to_le_bytes()))
+        }
+        _ => {
+            let parsed: f64 = text().parse().map_err(|_| "the text is not a number")?;
+            column.append(&number(ScalarType::Float64, &parsed.to_le_bytes()))
+        }
+    }
+}
+
+/// A column of numbers, tensors, or nested lists of numbers.
+pub(super) struct ArrayColumn {
+    column_type: ColumnType,
+    /// Known after the first value.
+    scalar: Option<ScalarType>,
+    /// The ends of the lists of each level, beginning with the outermost lists.
+    ends: Vec<Vec<i32>>,
+    /// The number of elements of a row; `None` for lists.
+    row_elements: Option<usize>,
+    /// The elements of all rows that are not null.
+    elements: Vec<u8>,
+    valid: Vec<bool>,
+}
+
+impl ArrayColumn {
+    fn new(column_type: &ColumnType) -> Self {
+        let mut levels = 0;
+        let mut item = column_type;
+        while let ColumnType::List(inner) = item {
+            levels += 1;
+            item = inner;
+        }
+        let row_elements = match column_type {
+            ColumnType::Tensor { shape, .. } => {
+                Some(shape.iter().map(|&extent| extent as usize).product::<usize>())
+            }
+            ColumnType::List(_) => None,
+            _ => Some(1),
+        };
+        Self {
+            column_type: column_type.clone(),
+            scalar: None,
+            ends: vec![vec![0]; levels],
+            row_elements,
+            elements: Vec::new(),
+            valid: Vec::new(),
+        }
+    }
+
+    fn append(&mut self, array: &Array<'_>) -> Result<(), String> {
+        let scalar = *self.scalar.get_or_insert(array.scalar);
+        if scalar != array.scalar {
+            return Err(format!(
+                "the value has the dtype {}, but other values have {}",
+                array.scalar.name(),
+                scalar.name()
+            ));
+        }
+        match self.row_elements {
+            Some(count) if array.elements.len() != count * scalar.width_bytes() => {
+                return Err(format!(
+                    "the value has {} bytes, but its type is {}",
+                    array.elements.len(),
+                    self.column_type
+                ));
+            }
+            Some(_) => {}
+            None => self.append_lists(&array.shape)?,
+        }
+        self.elements.extend_from_slice(array.elements);
+        self.valid.push(true);
+        Ok(())
+    }
+
+    fn append_lists(&mut self, shape: &[u64]) -> Result<(), String> {
+        if shape.len() != self.ends.len() {
+            return Err(format!(
+                "the value has the shape {shape:?}, but the first samples have {} axes",
+                self.ends.len()
+            ));
+        }
+        let overflow = || "the arrays of a block have too many elements for one column".to_owned();
+        let counts = shape.iter().scan(1_u64, |count, extent| {
+            *count = count.saturating_mul(*extent);
+            Some(*count)
+        });
+        for (ends, count) in self.ends.iter().zip(counts) {
+            let last = ends.last().copied().unwrap_or_default();
+            i32::try_from(count).ok().and_then(|count| last.checked_add(count)).ok_or_else(overflow)?;
+        }
+        let mut lists = 1;
+        for (ends, extent) in self.ends.iter_mut().zip(shape) {
+            let mut end = ends.last().copied().unwrap_or_default();
+            for _ in 0..lists {
+                end += *extent as i32;
+                ends.push(end);
+            }
+            lists *= *extent;
+        }
+        Ok(())
+    }
+
+    fn append_null(&mut self) {
+        if let Some(ends) = self.ends.first_mut() {
+            ends.push(ends.last().copied().unwrap_or_default());
+        }
+        self.valid.push(false);
+    }
+
+    fn finish(self) -> Result<ArrayRef, String> {
+        let Some(scalar) = self.scalar else { return Ok(null_column(&self.column_type, self.valid.len())) };
+        let nulls = self.valid.contains(&false).then(|| NullBuffer::from(self.valid.as_slice()));
+        let Some(count) = self.row_elements else {
+            let elements = primitive(scalar, self.elements, None)?;
+            return lists(scalar, elements, self.ends, nulls);
+        };
+        let row_bytes = count * scalar.width_bytes();
+        let elements = if nulls.is_some() {
+            with_null_rows(&self.elements, &self.valid, row_bytes)
+        } else {
+            self.elements
+        };
+        match &self.column_type {
+            ColumnType::Tensor { .. } => {
+                let item = Arc::new(arrow_field("item", &ColumnType::Scalar(scalar)));
+                let elements = primitive(scalar, elements, None)?;
+                let list = FixedSizeListArray::try_new(item, count as i32, elements, nulls);
+                list.map(|list| Arc::new(list) as ArrayRef).map_err(|error| error.to_string())
+            }
+            _ => primitive(scalar, elements, nulls),
+        }
+    }
+}
+
+/// Inserts zeros for the rows that are null.
+fn with_null_rows(elements: &[u8], valid: &[bool], row_bytes: usize) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(valid.len() * row_bytes);
+    let mut rows = elements.chunks_exact(row_bytes.max(1));
+    for &is_valid in valid {
+        match is_valid.then(|| rows.next()).flatten() {
+            Some(row) => whole.extend_from_slice(row),
+            None => whole.resize(whole.len() + row_bytes, 0),
+        }
+    }
+    whole
+}
+
+/// Converts little-endian elements to an array.
+pub(crate) fn primitive(
+    scalar: ScalarType,
+    elements: Vec<u8>,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, String> {
+    if scalar == ScalarType::Bool {
+        let values = elements.iter().map(|&byte| byte != 0).collect();
+        return Ok(Arc::new(BooleanArray::new(values, nulls)));
+    }
+    let count = elements.len() / scalar.width_bytes();
+    let data = ArrayData::builder(arrow_type(&ColumnType::Scalar(scalar)))
+        .len(count)
+        .nulls(nulls)
+        .add_buffer(Buffer::from_vec(elements))
+        .align_buffers(true);
+    data.build().map(make_array).map_err(|error| error.to_string())
+}
+
+fn lists(
+    scalar: ScalarType,
+    elements: ArrayRef,
+    ends: Vec<Vec<i32>>,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, String> {
+    let mut item_type = ColumnType::Scalar(scalar);
+    let mut items = elements;
+    let levels = ends.len();
+    for (level, ends) in ends.into_iter().enumerate().rev() {
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        let field = Arc::new(arrow_field("item", &item_type));
+        let nulls = if level == 0 { nulls.clone() } else { None };
+        items =
+            Arc::new(ListArray::try_new(field, offsets, items, nulls).map_err(|error| error.to_string())?);
+        item_type = ColumnType::List(Box::new(item_type));
+    }
+    debug_assert!(levels > 0);
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::RecordBatch;
+
+    use super::*;
+    use crate::testing::lines;
+
+    fn shown(column: ArrayColumn) -> Vec<String> {
+        lines(&RecordBatch::try_from_iter([("a", column.finish().unwrap())]).unwrap())
+    }
+
+    #[test]
+    fn nested_lists_and_nulls_are_kept() {
+        let item = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Bool)));
+        let mut column = ArrayColumn::new(&ColumnType::List(Box::new(item)));
+        let array =
+            |shape: &[u64], elements| Array { scalar: ScalarType::Bool, shape: shape.to_vec(), elements };
+        column.append(&array(&[2, 1], &[1, 0])).unwrap();
+        column.append_null();
+        assert!(column.append(&array(&[2], &[1, 0])).unwrap_err().contains("2 axes"));
+        let other = Array { scalar: ScalarType::Int8, shape: vec![1, 1], elements: &[1] };
+        assert!(column.append(&other).unwrap_err().contains("int8"));
+        column.append(&array(&[0, 3], &[])).unwrap();
+        column.append(&array(&[1, 3], &[1, 1, 0])).unwrap();
+        assert_eq!(shown(column), ["[[true],[false]]", "null", "[]", "[[true,true,false]]"]);
+    }
+
+    #[test]
+    fn null_rows_of_tensors_are_filled() {
+        let tensor = ColumnType::Tensor { scalar: ScalarType::Bool, shape: vec![2] };
+        let mut column = ArrayColumn::new(&tensor);
+        column.append_null();
+        column.append(&Array { scalar: ScalarType::Bool, shape: vec![2], elements: &[1, 0] }).unwrap();
+        assert!(column.append(&Array { scalar: ScalarType::Bool, shape: vec![1], elements: &[1] }).is_err());
+        assert_eq!(shown(column), ["null", "[true,false]"]);
+        let column = ArrayColumn::new(&tensor);
+        assert_eq!(shown(column), [""; 0]);
+    }
+}

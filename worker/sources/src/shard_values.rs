@@ -1,0 +1,121 @@
+//! Adds the columns that have one value in all rows of a shard (`ShardRef::values`) to the index of a shard and to its rows. The
+//! readers of formats do not know these columns. A column of the data with the same name is not read.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, StringViewBuilder};
+use arrow::buffer::Buffer;
+use feedline_data::manifest::{ShardIndex, ShardValue};
+use feedline_data::schema::{ScalarType, Schema};
+
+use crate::columns::{build_batch, null_column};
+use crate::error::SourceError;
+use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
+use crate::select::Selection;
+
+/// Size of a view or number in memory.
+const VALUE_BYTES: usize = 16;
+
+/// Indexes a shard, or a sample of it, and adds the columns of its values to the schema.
+pub(crate) async fn index(
+    reader: &dyn FormatReader,
+    object: &Arc<Object>,
+    selection: &Selection,
+    is_sample: bool,
+) -> Result<ShardIndex, SourceError> {
+    let values = &object.shard().values;
+    let of_data = selection.without(|name| find(values, name).is_some());
+    let indexed = match is_sample {
+        true => reader.index_sample(object, &of_data).await,
+        false => reader.index(object, &of_data).await,
+    };
+    let mut index = indexed?;
+    if values.is_empty() {
+        return Ok(index);
+    }
+    index.schema = index.schema.map(|schema| with_values(schema, values, selection));
+    Ok(index)
+}
+
+fn with_values(mut data: Schema, values: &[ShardValue], selection: &Selection) -> Schema {
+    if selection.features().is_empty() {
+        for value in values {
+            data.set(&value.name, value.column_type());
+        }
+        return data;
+    }
+    let mut schema = Schema::default();
+    for (column, name) in selection.features() {
+        match (find(values, name), data.get(column)) {
+            (Some(value), _) => schema.set(column, value.column_type()),
+            (None, Some(column_type)) => schema.set(column, column_type.clone()),
+            (None, None) => {}
+        }
+    }
+    schema
+}
+
+/// Reads rows of a block, and adds the columns of the shard's values.
+pub(crate) async fn read(
+    reader: &dyn FormatReader,
+    object: &Arc<Object>,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<DecodedBlock, SourceError> {
+    let values = &read.shard.values;
+    let value_of = |column: &str| find(values, selection.data_name(column));
+    if !read.schema.names().any(|column| value_of(column).is_some()) {
+        return reader.read(object, read, selection).await;
+    }
+    let fields = read.schema.fields.iter().filter(|field| value_of(&field.name).is_none());
+    let of_data = Schema { fields: fields.cloned().collect() };
+    let decoded = reader.read(object, &BlockRead { schema: &of_data, ..*read }, selection).await?;
+    let rows = decoded.batch.num_rows();
+    let mut data = decoded.batch.columns().iter();
+    let mut columns = Vec::with_capacity(read.schema.fields.len());
+    for field in &read.schema.fields {
+        let column = match value_of(&field.name) {
+            Some(value) if value.column_type() == field.column_type => repeat(value, rows),
+            Some(value) => Err(format!(
+                "column `{}` is {} in the listing but {} in the index: run `feedline index --rebuild`",
+                field.name,
+                value.column_type(),
+                field.column_type
+            )),
+            None => data.next().cloned().ok_or_else(|| format!("the rows have no column `{}`", field.name)),
+        };
+        columns.push(column.map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?);
+    }
+    let added = columns.len() - of_data.fields.len();
+    let batch = build_batch(read.schema, columns, rows)
+        .map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
+    Ok(DecodedBlock { batch, held_bytes: decoded.held_bytes + added * rows * VALUE_BYTES, ..decoded })
+}
+
+fn find<'a>(values: &'a [ShardValue], name: &str) -> Option<&'a ShardValue> {
+    values.iter().find(|value| value.name == name)
+}
+
+/// Returns a column that contains the value in each row.
+fn repeat(value: &ShardValue, rows: usize) -> Result<ArrayRef, String> {
+    let Some(text) = &value.text else { return Ok(null_column(&value.column_type(), rows)) };
+    let invalid = |_| format!("the value `{text}` of column `{}` is not an integer", value.name);
+    Ok(match value.integer {
+        Some(ScalarType::Int32) => {
+            Arc::new(Int32Array::from_value(text.parse().map_err(invalid)?, rows)) as ArrayRef
+        }
+        Some(_) => Arc::new(Int64Array::from_value(text.parse().map_err(invalid)?, rows)),
+        None => {
+            let mut builder = StringViewBuilder::with_capacity(rows);
+            let block = builder.append_block(Buffer::from(text.as_bytes()));
+            for _ in 0..rows {
+                builder.try_append_view(block, 0, text.len() as u32).map_err(|error| error.to_string())?;
+            }
+            Arc::new(builder.finish())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
