@@ -20,12 +20,12 @@ export PIP_RETRIES ?= 5
 QUIET := $(shell test -t 2 || echo --quiet)
 # Most tests of the binary wait for processes most of the time.
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
-# `make test` prints the times of its phases at its end, and why phases failed. A phase that runs in parallel with others prints its output only if
-# it fails.
+# `make test` prints the times of its phases at its end, and why phases failed. A phase that runs in parallel with others prints
+# its output only if it fails.
 PHASE := python3 -B .ci/phases.py run
-BESIDE := python3 -B .ci/phases.py quiet
+PARALLEL := python3 -B .ci/phases.py quiet
 
-.PHONY: help demo nightly test test-phases test-beside environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
+.PHONY: help demo nightly test test-phases test-parallel environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -39,32 +39,32 @@ test: setup ## Run all tests
 	@$(if $(PART_OF_CI),,python3 -B .ci/phases.py clear)
 	@status=0; $(MAKE) test-phases || status=$$?; $(if $(PART_OF_CI),,python3 -B .ci/phases.py report;) exit $$status
 
-# The environments of the Python tests are installed beside the build, and the Python tests run beside the Rust tests, because
-# most tests wait most of the time.
+# The environments of the Python tests are installed during the build, and the Python tests run in parallel with the Rust tests,
+# because most tests wait most of the time.
 test-phases:
-	@$(if $(PART_OF_CI),exit;) $(BESIDE) "environments" nice $(MAKE) environments & environments=$$!; \
+	@$(if $(PART_OF_CI),exit;) $(PARALLEL) "environments" nice $(MAKE) environments & environments=$$!; \
 	trap 'kill $$environments 2>/dev/null || true' EXIT; \
 	echo "building the tests (the first build takes some minutes)"; \
 	$(PHASE) "build" $(MAKE) build-tests; \
 	wait $$environments
-	@$(MAKE) test-beside & beside=$$!; $(MAKE) test-services & services=$$!; \
-	trap 'kill $$beside $$services 2>/dev/null || true' EXIT; \
+	@$(MAKE) test-parallel & parallel=$$!; $(MAKE) test-services & services=$$!; \
+	trap 'kill $$parallel $$services 2>/dev/null || true' EXIT; \
 	status=0; $(PHASE) "Rust tests" $(MAKE) test-rust || status=$$?; \
-	wait $$beside || status=$$?; wait $$services || status=$$?; exit $$status
+	wait $$parallel || status=$$?; wait $$services || status=$$?; exit $$status
 
-test-beside:
+test-parallel:
 	@status=0; \
-	$(BESIDE) "Python tests" $(MAKE) test-python || status=$$?; \
-	$(BESIDE) "chart tests" $(MAKE) test-chart || status=$$?; \
-	$(BESIDE) "alert tests" $(MAKE) test-monitoring || status=$$?; \
-	$(BESIDE) "preview tests" $(MAKE) test-preview || status=$$?; \
+	$(PARALLEL) "Python tests" $(MAKE) test-python || status=$$?; \
+	$(PARALLEL) "chart tests" $(MAKE) test-chart || status=$$?; \
+	$(PARALLEL) "alert tests" $(MAKE) test-monitoring || status=$$?; \
+	$(PARALLEL) "preview tests" $(MAKE) test-preview || status=$$?; \
 	exit $$status
 
 # Tests with brokers and with emulators of object stores, which wait more than the others.
 test-services:
 	@status=0; \
-	$(BESIDE) "Kafka tests" $(MAKE) test-kafka || status=$$?; \
-	$(BESIDE) "store tests" $(MAKE) test-stores || status=$$?; \
+	$(PARALLEL) "Kafka tests" $(MAKE) test-kafka || status=$$?; \
+	$(PARALLEL) "store tests" $(MAKE) test-stores || status=$$?; \
 	exit $$status
 
 environments: python frameworks chart-tools kafka-tools store-tools preview-tools
@@ -86,7 +86,7 @@ test-rust: build-tests python ## Run the Rust tests: RUST_TEST_THREADS=4
 nightly: export CI = true
 nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and the simulation with many seeds, for some hours: SEED=1 SEEDS=20000
 	@python3 -B .ci/phases.py clear
-	@status=0; part() { if $(BESIDE) "$$@"; then echo "$$1: passed"; else echo "$$1: failed"; status=1; fi; }; \
+	@status=0; part() { if $(PARALLEL) "$$@"; then echo "$$1: passed"; else echo "$$1: failed"; status=1; fi; }; \
 	part "build" $(MAKE) build-tests; \
 	part "simulation" env FEEDLINE_SIM_SEEDS=$(or $(SEEDS),20000) cargo test --quiet --workspace --test simulation every_row; \
 	part "chaos" $(MAKE) chaos MINUTES=10 SEED=$(or $(SEED),1); \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the CPU time per row of this tree with an earlier commit, for photographs and sentence pairs.
+"""Compares the CPU time per row of this tree with an earlier commit, for photographs, sentence pairs, Parquet and JSON lines.
 
 Builds the earlier commit in target/against with the release profile of this tree, and runs both binaries in interleaved
 pairs on one core. Prints the median ratio of their CPU seconds per row with a 95 % confidence interval. A ratio above 1
@@ -30,6 +30,15 @@ operators:
   - random_resized_crop: {{ column: image, size: [224, 224] }}
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: 128 }}
+"""
+
+TABLE = """
+name: table
+source: {{ url: "{data}/*", format: {format} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - batch: {{ size: 256 }}
 """
 
 TEXT = """
@@ -96,6 +105,11 @@ def compare(name, binaries, file, scratch, epochs, pairs):
     print(f"| {name} | {micros[0]:.2f} | {micros[1]:.2f} | {statistics.median(ratios):.3f} | {low:.3f} to {high:.3f} |", flush=True)
 
 
+def make_data(*arguments):
+    command = [FEEDLINE, "make-data", *arguments, "--shards", 4, "--seed", 1]
+    subprocess.run([str(part) for part in command], check=True, capture_output=True)
+
+
 def main():
     options = arguments()
     if not DATA.is_dir():
@@ -106,11 +120,16 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         photographs = scratch / "photographs"
-        command = [FEEDLINE, "make-data", "images", photographs, "--format", "tfrecord", "--from", DATA / "images", "--shards", "4"]
-        subprocess.run(command, check=True, capture_output=True)
-        for name, text, data, epochs in (("photographs", PHOTOGRAPHS, photographs, 3), ("sentence pairs", TEXT, DATA / "text/multi30k.train.en", 40)):
-            file = scratch / f"{photographs.name if name == 'photographs' else 'text'}.yaml"
-            file.write_text(text.format(data=data))
+        make_data("images", photographs, "--format", "tfrecord", "--from", DATA / "images")
+        workloads = [("photographs", PHOTOGRAPHS.format(data=photographs), 3)]
+        workloads.append(("sentence pairs", TEXT.format(data=DATA / "text/multi30k.train.en"), 40))
+        for name, form in (("Parquet", "parquet"), ("JSON lines", "jsonl")):
+            table = scratch / form
+            make_data("table", table, "--format", form, "--rows", 200_000)
+            workloads.append((name, TABLE.format(data=table, format=form), 10))
+        for name, text, epochs in workloads:
+            file = scratch / f"{name.replace(' ', '-')}.yaml"
+            file.write_text(text)
             compare(name, binaries, file, scratch, epochs, options.pairs)
 
 

@@ -13,6 +13,7 @@ import pytest
 from conftest import require
 from harness import cgroups, cluster, commands, health
 from harness.machine import Machine
+from harness.probes import Probes
 from harness.programs import missing_in_system
 
 # Starts what a run has when it is killed: a machine with a program, and a locked directory.
@@ -37,14 +38,18 @@ sys.stdin.read()
 
 @dataclass
 class FakeMachine:
-    """A machine with one program, of which the test decides when it ends."""
+    """A machine with one program, of which the test decides when it ends or hangs."""
 
     directory: Path
     name: str = "node-1"
     statuses: dict[str, int] = field(default_factory=dict)
+    silent: dict[str, float] = field(default_factory=dict)
 
     def ended(self) -> dict[str, int]:
         return self.statuses
+
+    def hung(self) -> dict[str, float]:
+        return self.silent
 
     def log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
@@ -65,7 +70,7 @@ def machine(tmp_path, monkeypatch) -> FakeMachine:
 def test_a_program_that_ends_fails_a_condition_at_once(machine):
     machine.statuses["kubelet"] = 2
     with pytest.raises(
-        health.ProgramEnded, match="(?s)node-1: kubelet ended with status 2\n.*started\npanic\nall logs: "
+        health.ProgramFailed, match="(?s)node-1: kubelet ended with status 2\n.*started\npanic\nall logs: "
     ):
         commands.until(lambda: False, "never")
 
@@ -74,10 +79,33 @@ def test_a_program_that_ends_fails_a_running_command_at_once(machine):
     timer = threading.Timer(0.2, lambda: machine.statuses.update(kubelet=-9))
     timer.start()
     begun = time.monotonic()
-    with pytest.raises(health.ProgramEnded, match="kubelet ended with status -9"):
+    with pytest.raises(health.ProgramFailed, match="kubelet ended with status -9"):
         commands.run(["sleep", "600"])
     assert time.monotonic() - begun < 60
     timer.join()
+
+
+def test_a_program_that_hangs_fails_a_condition(machine):
+    machine.silent["kubelet"] = 250
+    with pytest.raises(health.ProgramFailed, match="(?s)node-1: kubelet has not answered for 250 s\n.*started\npanic"):
+        commands.until(lambda: False, "never")
+
+
+def test_a_program_hangs_if_its_probe_fails_for_long(tmp_path):
+    answering = tmp_path / "answering"
+    answering.touch()
+    probes = Probes(pause=0.01, hung_after=1)
+    probes.add("etcd", ["test", "-e", str(answering)])
+    probes.add("dns", ["true"])
+    answering.unlink()
+    commands.until(probes.hung, "etcd does not answer")
+    assert list(probes.hung()) == ["etcd"]
+    answering.touch()
+    commands.until(lambda: not probes.hung(), "etcd answers again")
+    answering.unlink()
+    probes.remove("etcd")  # as a test does before it stops the program
+    assert "etcd" not in probes.hung()
+    probes.stop()
 
 
 def test_a_limit_names_the_file_with_all_logs(machine, tmp_path):

@@ -1,4 +1,4 @@
-"""Runs commands, and waits for conditions that nothing announces. Both fail as soon as a program of a cluster ends."""
+"""Runs commands, and waits for conditions that nothing announces. Both fail if a program of a cluster ends or hangs."""
 
 import subprocess
 import tempfile

@@ -12,6 +12,8 @@ ADDRESS = "10.78.0.1"
 SERVICES = "10.96.0.0/16"
 DOMAIN = "cluster.local"
 ETCD = "http://127.0.0.1:2379"
+# The default ports, in the namespace of the machine.
+CONTROLLERS_PORT, SCHEDULER_PORT = 10257, 10259
 
 # Without a cache for names of the cluster, as in the default settings of kubeadm.
 COREFILE = f"""
@@ -50,6 +52,7 @@ class ControlPlane:
             "--initial-cluster=default=http://127.0.0.1:2380",
             "--unsafe-no-fsync",
             "--log-level=error",
+            probe=self.probe(f"{ETCD}/health"),
         )
         self.start_api_server(unreachable_seconds)
         self.machine.start(
@@ -60,9 +63,10 @@ class ControlPlane:
             "--use-service-account-credentials",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
-            "--secure-port=0",
+            f"--secure-port={CONTROLLERS_PORT}",
             f"--root-ca-file={self.directory}/certs/apiserver.crt",
             f"--node-monitor-grace-period={node_grace_seconds}s",
+            probe=self.probe(f"https://127.0.0.1:{CONTROLLERS_PORT}/healthz"),
         )
         self.machine.start(
             "scheduler",
@@ -70,7 +74,8 @@ class ControlPlane:
             f"--kubeconfig={self.kubeconfig}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
-            "--secure-port=0",
+            f"--secure-port={SCHEDULER_PORT}",
+            probe=self.probe(f"https://127.0.0.1:{SCHEDULER_PORT}/healthz"),
         )
 
     def start_api_server(self, unreachable_seconds: int) -> None:
@@ -103,6 +108,7 @@ class ControlPlane:
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--proxy-client-cert-file={self.directory}/front.crt",
             f"--proxy-client-key-file={self.directory}/front.key",
+            probe=self.probe(f"https://{ADDRESS}:6443/livez"),
         )
         ready = self.kubectl_command("get", "--raw", "/readyz")
         until(lambda: succeeds(ready), "the API server is ready")
@@ -125,6 +131,12 @@ class ControlPlane:
 
     def kubectl_command(self, *arguments: object) -> list[str]:
         return self.machine.network_command(TOOLS / "kubectl", f"--kubeconfig={self.kubeconfig}", *arguments)
+
+    def probe(self, url: str) -> list[str]:
+        """A command that succeeds if a program of this machine answers at the URL that it is healthy."""
+        server, path = url.rsplit("/", 1)
+        options = [f"--server={server}", "--request-timeout=50s", "get", "--raw", f"/{path}"]
+        return self.kubectl_command(*options)
 
     def _write_keys(self) -> None:
         """Writes the key of service accounts, and the CA and certificate of the proxy for aggregated APIs."""

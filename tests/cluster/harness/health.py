@@ -1,4 +1,4 @@
-"""Whether the programs of all running machines still run, and what they logged."""
+"""Whether the programs of all running machines run and answer, and what they logged."""
 
 import os
 import re
@@ -18,16 +18,18 @@ REPORTS = REPOSITORY / "target/cluster-logs"
 LINES, REPORT_LINES = 15, 300
 
 
-class ProgramEnded(Exception):
-    """A program of a machine ended that no test has stopped. The message contains the end of its log."""
+class ProgramFailed(Exception):
+    """A program of a machine ended or hangs that no test has stopped. The message contains the end of its log."""
 
 
 def check() -> None:
-    """Fails if a program has ended. All waiting calls this, so a test does not wait for a program that has died."""
+    """Fails if a program has ended or hangs. All waiting calls this, so a test does not wait for such a program."""
     for machine in list(MACHINES):
-        for name, status in machine.ended().items():
+        failed = {name: f"ended with status {status}" for name, status in machine.ended().items()}
+        failed |= {name: f"has not answered for {seconds:.0f} s" for name, seconds in machine.hung().items()}
+        for name, how in failed.items():
             logs = f"{tail(machine.log(name), LINES)}\nall logs: {write_report()}"
-            raise ProgramEnded(f"{machine.name}: {name} ended with status {status}\n{logs}")
+            raise ProgramFailed(f"{machine.name}: {name} {how}\n{logs}")
 
 
 def write_report(*sections: str) -> Path:

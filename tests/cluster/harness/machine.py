@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness import health
 from harness.commands import run
+from harness.probes import Probes
 from harness.programs import search_path
 
 # PID 1 ignores SIGCHLD, so that the kernel reaps orphans, and ends at the end of its input.
@@ -31,6 +32,7 @@ class Machine:
         self.name, self.directory = name, directory
         self.processes: dict[str, subprocess.Popen] = {}
         self.commands: dict[str, tuple[object, ...]] = {}
+        self.probe_commands: dict[str, list[str]] = {}
         for part in ["log", "lib", "output"]:
             (directory / part).mkdir(parents=True, exist_ok=True)
         self.boot()
@@ -46,12 +48,14 @@ class Machine:
         self.run("ip", "link", "set", "lo", "up")
         # The path leads to the network of the process that writes.
         self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        self.probes = Probes()
         health.MACHINES.append(self)
 
     def crash(self) -> None:
         """Ends all processes at once, as a loss of power does. Waits until they have ended."""
         if self in health.MACHINES:
             health.MACHINES.remove(self)
+        self.probes.stop()
         self.unshare.stdin.close()
         self.unshare.wait()
         self.unshare.stdout.close()
@@ -70,9 +74,11 @@ class Machine:
     def run(self, *command: object, input: str | None = None) -> str:
         return run(self.command(*command), input, env=os.environ | {"PATH": search_path()})
 
-    def start(self, name: str, *command: object) -> None:
-        """Starts a program in the background. Its output is in `output/NAME.log`."""
+    def start(self, name: str, *command: object, probe: list[str] | None = None) -> None:
+        """Starts a program in the background. Its output is in `output/NAME.log`. `probe` succeeds if the program answers."""
         self.commands[name] = command
+        if probe:
+            self.probe_commands[name] = probe
         with open(self.log(name), "ab") as log:
             self.processes[name] = subprocess.Popen(
                 self.command(*command),
@@ -82,6 +88,7 @@ class Machine:
                 start_new_session=True,
                 env=os.environ | {"PATH": search_path()},
             )
+        self._probe(name)
 
     def log(self, name: str) -> Path:
         return self.directory / "output" / f"{name}.log"
@@ -89,6 +96,8 @@ class Machine:
     def signal(self, name: str, number: int = signal.SIGKILL) -> None:
         """Sends a signal to a program, such as SIGSTOP. SIGKILL also waits until the program has ended."""
         process = self.processes[name]
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            self.probes.remove(name)
         if number == signal.SIGKILL:
             del self.processes[name]
         # Before nsenter has started the program, the signal is for nsenter.
@@ -96,6 +105,8 @@ class Machine:
             os.kill(pid, number)
         if number == signal.SIGKILL:
             process.wait()
+        if number == signal.SIGCONT:
+            self._probe(name)
 
     def restart(self, name: str) -> None:
         """Starts a program again with the same command, after its end."""
@@ -108,8 +119,16 @@ class Machine:
         statuses = {name: process.poll() for name, process in self.processes.copy().items()}
         return {name: status for name, status in statuses.items() if status is not None}
 
+    def hung(self) -> dict[str, float]:
+        """Returns the programs that do not answer, and the seconds since their last answer."""
+        return self.probes.hung()
+
     def all_logs(self) -> list[Path]:
         return sorted((self.directory / "output").glob("*.log"))
+
+    def _probe(self, name: str) -> None:
+        if command := self.probe_commands.get(name):
+            self.probes.add(name, command)
 
 
 def _children(pid: int) -> list[int]:

@@ -61,8 +61,8 @@ class Node:
         self.machine.run("ip", "route", "replace", other.pods, "via", other.address)
 
     def start_containerd(self) -> None:
-        self.machine.start("containerd", TOOLS / "containerd", "-c", "/var/lib/containerd.toml")
-        ready = self.machine.command(TOOLS / "ctr", "--namespace=k8s.io", "images", "ls")
+        ready = self.machine.command(TOOLS / "ctr", "--timeout=50s", "--namespace=k8s.io", "images", "ls")
+        self.machine.start("containerd", TOOLS / "containerd", "-c", "/var/lib/containerd.toml", probe=ready)
         until(lambda: succeeds(ready), f"{self.name}: containerd is ready")
 
     def import_image(self, archive: Path) -> None:
@@ -77,6 +77,7 @@ class Node:
             "--config=/var/lib/kubelet.json",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
+            probe=self._probe("http://127.0.0.1:10248", "/healthz"),
         )
 
     def start_proxy(self) -> None:
@@ -90,6 +91,7 @@ class Node:
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0",
             "--conntrack-tcp-timeout-close-wait=0",
+            probe=self._probe("http://127.0.0.1:10256", "/livez"),
         )
 
     def volumes(self) -> list[dict]:
@@ -111,6 +113,11 @@ class Node:
             }
             for volume in VOLUMES
         ]
+
+    def _probe(self, server: str, path: str) -> list[str]:
+        """A command that succeeds if a program of this machine answers that it is healthy."""
+        options = [f"--server={server}", "--request-timeout=50s", "get", "--raw", path]
+        return self.machine.network_command(TOOLS / "kubectl", *options)
 
     def _write_settings(self) -> None:
         lib = self.machine.directory / "lib"
