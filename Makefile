@@ -63,7 +63,7 @@ test-parallel:
 # Tests with brokers and with emulators of object stores, which wait more than the others.
 test-services:
 	@status=0; \
-	$(PARALLEL) "Kafka tests" $(MAKE) test-kafka || status=$$?; \
+	$(PARALLEL) "Kafka tests" $(MAKE) test-kafka ONLY=smoke || status=$$?; \
 	$(PARALLEL) "store tests" $(MAKE) test-stores || status=$$?; \
 	exit $$status
 
@@ -93,6 +93,7 @@ nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and t
 	part "fuzzers" $(MAKE) fuzz SECONDS=60; \
 	part "mutants" $(MAKE) mutants SEED=$(or $(SEED),1); \
 	part "image" $(MAKE) image BINARY=$(FEEDLINE); \
+	part "Kafka tests" $(MAKE) test-kafka; \
 	part "cluster tests" $(MAKE) test-cluster; \
 	python3 -B .ci/phases.py report; exit $$status
 
@@ -124,14 +125,14 @@ test-monitoring: build chart-tools ## Fire each alert and query each dashboard o
 		$$python -B -m $(PYTEST) --rootdir tests/monitoring tests/monitoring
 
 STORES := target/stores-python
-AZURITE := target/azurite/node_modules/.bin/azurite-blob
+AZURITE := target/downloads/azurite/node_modules/.bin/azurite-blob
 
 # Azurite needs Node.js, and the fixed addresses of metadata services need root. Without them, tests are skipped, except in
 # continuous integration.
 store-tools:
 	@$(call environment,$(STORES),tests/stores/requirements.txt,--no-deps,the tests of stores are skipped)
 	@test -z "$${CI:-}" || command -v npm >/dev/null || $(MAKE) setup NEEDED="nodejs npm"
-	@test -x $(AZURITE) || ! command -v npm >/dev/null || npm install --silent --no-audit --no-fund --prefix target/azurite azurite@3.37.0
+	@! command -v npm >/dev/null || python3 -B tests/preparation/downloads.py azurite || true
 
 test-stores: build store-tools ## Test the recipes of docs/stores.md with emulators of object stores
 	@test -x $(STORES)/bin/python || { test -z "$${CI:-}"; exit; }; \
@@ -188,19 +189,17 @@ kafka: setup ## Start three Kafka brokers until they are interrupted: BROKERS=1
 	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the brokers need confluent-kafka)
 	@$(KAFKA_PYTHON); BROKERS=$(or $(BROKERS),3) $$python -B tests/kafka/brokers.py
 
-# The jars of Kafka and the schema registry are downloaded here. If this fails, the tests try again.
+# The jars of Kafka and the schema registry, once for each user. If this fails, the tests try again.
 kafka-tools:
 	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the tests of Kafka are skipped)
 	@test -z "$${CI:-}" || { command -v java && command -v mvn; } >/dev/null || $(MAKE) setup NEEDED="default-jre-headless maven"
-	@PYTHONPATH=$$PWD/tests/kafka python3 -B -c \
-		'import brokers, registry; brokers.missing_programs() or [brokers.download_jars(), registry.download()]' \
-		|| echo "cannot download Kafka or the schema registry" >&2
+	@! command -v mvn >/dev/null || python3 -B tests/preparation/downloads.py kafka registry || true
 
-# The tests wait for brokers most of the time, so those with one broker run beside those with three.
-test-kafka: setup kafka-tools ## Run the tests with real Kafka brokers
+# The tests wait for brokers most of the time, so those with one broker run in parallel with those with three.
+test-kafka: setup kafka-tools ## Run the tests with real Kafka brokers: ONLY=smoke
 	@cargo build $(QUIET) --workspace
 	@$(KAFKA_PYTHON); spread=$$($$python -c 'import xdist; print("-n 2 --dist loadgroup --no-loadscope-reorder")' 2>/dev/null || true); \
-	FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $$python -B -m $(PYTEST) $$spread --durations=10 --rootdir tests/kafka tests/kafka
+	FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $$python -B -m $(PYTEST) $$spread $(if $(ONLY),-m $(ONLY)) --durations=10 --rootdir tests/kafka tests/kafka
 
 kafka-speed: release ## Compare the CPU time of a worker that reads a topic with that of a bare consumer: ROUNDS=3 BATCH=256
 	@$(call environment,$(KAFKA),tests/kafka/requirements.txt,--no-deps,the benchmark needs confluent-kafka)

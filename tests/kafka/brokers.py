@@ -6,15 +6,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 from certificates import Certificates
 
-ROOT = Path(__file__).parents[2]
-JARS = ROOT / "target/kafka/jars"
-POM = Path(__file__).with_name("pom.xml")
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from preparation import downloads  # noqa: E402
+
 # The security protocol of each listener that clients use.
 LISTENERS = {"PLAINTEXT": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL", "OAUTH": "SASL_PLAINTEXT"}
 USERS = {"alice": "alice-secret-1"}
@@ -26,22 +28,9 @@ JVM_FLAGS = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 def missing_programs() -> str:
     """Returns what is missing to run brokers, or an empty string."""
     missing = [program for program in ("java", "openssl") if not shutil.which(program)]
-    if not JARS.is_dir() and not shutil.which("mvn"):
+    if not downloads.is_available("kafka"):
         missing.append("mvn")
     return ", ".join(missing)
-
-
-def download_jars() -> None:
-    """Downloads the jars of Kafka once."""
-    marker = JARS / ".complete"
-    if marker.is_file() and marker.read_bytes() == POM.read_bytes():
-        return
-    shutil.rmtree(JARS, ignore_errors=True)
-    JARS.mkdir(parents=True)
-    pom = shutil.copy(POM, JARS.parent / "pom.xml")
-    command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-    subprocess.run(command, check=True)
-    shutil.copy(POM, marker)
 
 
 # Below the ports that Linux gives to outgoing connections, so that nothing else takes the port of a broker that is stopped. Processes
@@ -68,7 +57,7 @@ class Brokers:
     """A cluster of brokers. `secure` adds listeners for TLS and SASL. `jwks` is a file with the keys that sign OAuth tokens."""
 
     def __init__(self, folder: Path, count: int = 1, secure: bool = False, jwks: Path | None = None) -> None:
-        download_jars()
+        self.jars = downloads.provide("kafka") / "jars"
         self.folder, self.count, self.jwks = folder, count, jwks
         folder.mkdir(parents=True, exist_ok=True)
         names = list(LISTENERS) if secure else ["PLAINTEXT"]
@@ -87,7 +76,7 @@ class Brokers:
 
     def start_broker(self, number: int) -> None:
         log = (self.folder / f"{number}.log").open("ab")
-        java = ["java", *JVM_FLAGS, *self._oauth_flags(), "-cp", f"{JARS}/*", "kafka.Kafka"]
+        java = ["java", *JVM_FLAGS, *self._oauth_flags(), "-cp", f"{self.jars}/*", "kafka.Kafka"]
         self.processes[number] = subprocess.Popen([*java, str(self._config(number))], stdout=log, stderr=log)
 
     def kill(self, number: int) -> None:
@@ -170,7 +159,7 @@ class Brokers:
     def _format(self) -> None:
         """Formats the directories of all brokers at the same time."""
         users = [f"--add-scram={kind}=[name={user},password={word}]" for kind in ("SCRAM-SHA-256", "SCRAM-SHA-512") for user, word in USERS.items()]
-        command = ["java", *JVM_FLAGS, "-cp", f"{JARS}/*", "kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22]]
+        command = ["java", *JVM_FLAGS, "-cp", f"{self.jars}/*", "kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22]]
         command += users if self.certificates else []
         formats = [subprocess.Popen([*command, "-c", str(self._config(number))], stdout=subprocess.DEVNULL) for number in range(self.count)]
         for process in formats:

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from brokers import Brokers, download_jars, missing_programs  # noqa: E402
+from brokers import Brokers, downloads, missing_programs  # noqa: E402
 from jobs import BINARY, Jobs  # noqa: E402
 from topics import Topics  # noqa: E402
 
@@ -19,6 +19,7 @@ SHARED = ("cluster", "secure", "brokers")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): tests that pytest-xdist runs in one process")
+    config.addinivalue_line("markers", "smoke: tests with at most one broker, which continuous integration runs for each change")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -27,6 +28,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         group = next((name for name in SHARED if name in item.fixturenames), "own")
         item.add_marker(pytest.mark.xdist_group(group))
+        if not {"cluster", "secure", "service"} & set(item.fixturenames):
+            item.add_marker(pytest.mark.smoke)
 
 
 def pytest_sessionstart(session):
@@ -37,7 +40,7 @@ def pytest_sessionstart(session):
         pytest.exit(f"skipped the tests of Kafka, because {missing} is missing", returncode=0)
     if not hasattr(session.config, "workerinput"):
         # The processes of pytest-xdist start later.
-        download_jars()
+        downloads.provide("kafka")
 
 
 @pytest.fixture(scope="session")

@@ -1,48 +1,22 @@
 """Starts Apicurio Registry on this machine, from its archive on Maven Central, with its REST API of Confluent."""
 
-import hashlib
 import json
-import shutil
 import subprocess
-import tarfile
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from brokers import ROOT, free_ports
+from brokers import downloads, free_ports
 
-VERSION = "3.0.9"
-URL = f"https://repo.maven.apache.org/maven2/io/apicurio/apicurio-registry-app/{VERSION}/apicurio-registry-app-{VERSION}-all.tar.gz"
-SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
-FOLDER = ROOT / "target/kafka/registry"
 START_TIMEOUT_S = 60
-
-
-def download() -> Path:
-    """Downloads the registry once. Returns its jar."""
-    jar = FOLDER / VERSION / f"apicurio-registry-app-{VERSION}-runner.jar"
-    if not jar.is_file():
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        FOLDER.mkdir(parents=True)
-        # Maven would need the parent of the artifact too, which some mirrors lack.
-        archive = FOLDER / "archive.tar.gz"
-        urllib.request.urlretrieve(URL, archive)
-        with archive.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != SHA256:
-            raise ValueError(f"{URL} has the SHA-256 {digest}, but {SHA256} was expected")
-        with tarfile.open(archive) as files:
-            files.extractall(FOLDER / VERSION, filter="data")
-        archive.unlink()
-    return jar
 
 
 class Registry:
     """A registry whose schemas are in memory."""
 
     def __init__(self, log: Path) -> None:
-        jar = download()
+        jar = downloads.provide("registry") / "registry.jar"
         [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
         java = ["java", "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dquarkus.http.port={self.port}"]

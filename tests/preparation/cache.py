@@ -89,6 +89,28 @@ class Cache:
             os.close(file)
 
 
+def is_link_to(link: Path, entry: Path) -> bool:
+    return link.is_symlink() and Path(os.readlink(link)) == entry
+
+
+def replace_link(link: Path, entry: Path) -> None:
+    """Links an entry. Another run may replace the same link at the same time."""
+    if is_link_to(link, entry):
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    partial = link.with_name(f".{link.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)  # A killed process had the same id.
+    partial.symlink_to(entry)
+    partial.replace(link)
+
+
+def remove_link(link: Path) -> None:
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # A folder that is not in the cache.
+    else:
+        link.unlink(missing_ok=True)
+
+
 def user_directory() -> Path:
     # The specification of XDG_CACHE_HOME says to ignore relative paths.
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))

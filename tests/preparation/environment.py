@@ -6,13 +6,12 @@ An environment contains its own absolute path, so it is installed where it stays
 """
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from preparation.cache import Cache, digest  # noqa: E402
+from preparation.cache import Cache, digest, is_link_to, remove_link, replace_link  # noqa: E402
 from preparation.commands import ATTEMPTS, run  # noqa: E402
 
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=5"]
@@ -39,24 +38,8 @@ def prepare(link: Path, requirements: Path, options: list[str]) -> None:
     entry = cache.find(link.name, key)
     if not entry or not is_link_to(link, entry):
         remove_link(link)
-        entry = cache.provide(link.name, key, install)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        partial = link.with_name(f".{link.name}.{os.getpid()}")
-        partial.unlink(missing_ok=True)  # A killed process had the same id.
-        partial.symlink_to(entry)
-        partial.replace(link)
+        replace_link(link, cache.provide(link.name, key, install))
     cache.remove_unused()
-
-
-def is_link_to(link: Path, entry: Path) -> bool:
-    return link.is_symlink() and Path(os.readlink(link)) == entry
-
-
-def remove_link(link: Path) -> None:
-    if link.is_dir() and not link.is_symlink():
-        shutil.rmtree(link)  # An environment that is not in the cache.
-    else:
-        link.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
