@@ -78,7 +78,7 @@ test-rust: build-tests python ## Run the Rust tests: RUST_TEST_THREADS=4
 	@find /dev/shm -maxdepth 1 -name 'feedline.*' -user "$$(id -u)" -mmin +720 -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf target/role-logs; directory=; trap 'rm -rf "$$directory"' EXIT; \
 	if free=$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -1) && ((free >= 8)); then \
-		directory=$$(mktemp -d /dev/shm/feedline.XXXXXX); export TMPDIR=$$directory; \
+		directory=$$(mktemp -d /dev/shm/feedline.XXXXXX); chmod 711 "$$directory"; export TMPDIR=$$directory; \
 	fi; \
 	cargo test $(QUIET) --workspace --no-fail-fast
 

@@ -202,7 +202,7 @@ relations:
         assert!(error.contains("such as vip:train:15,10,5"), "{error}");
         let error = yaml::parse::<GraphSpec>("relations:\n  - { edges: a.csv, colums: [a, b] }\n", "g.yaml")
             .unwrap_err();
-        assert!(error.contains("unknown field `colums`"), "{error}");
+        assert!(error.contains("unknown key `colums`"), "{error}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use feedline_graph::{GraphAccess, GraphFolder};
 use feedline_sources::Stores;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use tokio::time::interval;
+use tokio::time::{Instant, interval_at};
 
 use super::block_disk::BlockDisk;
 use super::job_graph::JobGraph;
@@ -162,11 +162,11 @@ impl WorkerGraphs {
             Ok::<_, String>(parts)
         };
         tokio::pin!(all);
-        let mut ticks = interval(PROGRESS_INTERVAL);
+        // Consumers learn about each load. The first tick of an interval may be later than the end of a short load.
+        self.host.on_loading(job);
+        let mut ticks = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
         loop {
             tokio::select! {
-                // The first tick is immediate, so consumers learn about each load.
-                biased;
                 _ = ticks.tick() => self.host.on_loading(job),
                 parts = &mut all => return parts,
             }
