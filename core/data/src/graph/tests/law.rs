@@ -239,9 +239,12 @@ impl DrawInputs {
     }
 }
 
+/// Changes one input of a draw.
+type Change = fn(&mut DrawInputs);
+
 #[test]
 fn draws_with_adjacent_inputs_are_independent() {
-    let changes: [(&str, fn(&mut DrawInputs)); 8] = [
+    let changes: [(&str, Change); 8] = [
         ("seed", |inputs| inputs.seed ^= 1),
         ("operator", |inputs| inputs.operator += 1),
         ("epoch", |inputs| inputs.epoch += 1),
