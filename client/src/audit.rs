@@ -7,7 +7,7 @@ use feedline_data::checkpoint::{OpenRange, Position};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::Manifest;
 use feedline_data::mix::MixChange;
-use feedline_data::pipeline::Pipeline;
+use feedline_data::pipeline::{OnError, Pipeline};
 use feedline_data::sequence::{Sequence, SharedPass};
 use serde::Serialize;
 
@@ -23,6 +23,8 @@ pub struct AuditReport {
     pub expected: u64,
     /// Number of expected rows that were delivered once.
     pub once: u64,
+    /// Number of expected rows that failed, and that workers skipped under `on_error: skip`.
+    pub skipped: u64,
     /// Number of expected rows that were not delivered.
     pub missing: u64,
     /// Number of rows that were delivered more than once.
@@ -34,7 +36,7 @@ pub struct AuditReport {
 impl AuditReport {
     /// Whether every expected row was delivered exactly once, and no other row was delivered.
     pub fn is_exact(&self) -> bool {
-        self.once == self.expected && self.repeated == 0 && self.unexpected == 0
+        self.once + self.skipped == self.expected && self.repeated == 0 && self.unexpected == 0
     }
 }
 
@@ -49,6 +51,9 @@ pub struct Audit {
     counts: BTreeMap<u32, Vec<u8>>,
     /// Number of delivered row ids that the dataset does not have.
     unknown_rows: u64,
+    /// Number of rows that workers skipped. `counts` contains them too.
+    skipped_rows: u64,
+    is_skipping: bool,
 }
 
 impl Audit {
@@ -63,11 +68,23 @@ impl Audit {
             .collect();
         let open_ranges = start.map(|start| start.open_ranges.clone()).unwrap_or_default();
         let sequence = Sequence::new(pipeline, inputs, &layout);
-        Self { layout, sequence, streams, open_ranges, counts: BTreeMap::new(), unknown_rows: 0 }
+        Self {
+            layout,
+            sequence,
+            streams,
+            open_ranges,
+            counts: BTreeMap::new(),
+            unknown_rows: 0,
+            skipped_rows: 0,
+            is_skipping: pipeline.on_error == OnError::Skip,
+        }
     }
 
     /// Counts the rows of a batch, or of [`crate::Consumer::trailing`]. The job must be opened with `audit`.
     pub fn add(&mut self, info: &BatchInfo) {
+        if self.is_skipping {
+            self.skipped_rows += info.skipped.len() as u64;
+        }
         if self.layout.coordinated {
             return self.add_step(info);
         }
@@ -107,9 +124,14 @@ impl Audit {
 
     /// Compares the counts with the rows up to the position `stop`. `None` means the end of the job.
     pub fn report(&self, stop: Option<&Position>) -> AuditReport {
-        if self.layout.coordinated {
-            return self.report_rounds(stop);
-        }
+        let mut report =
+            if self.layout.coordinated { self.report_rounds(stop) } else { self.report_passes(stop) };
+        report.skipped = self.skipped_rows.min(report.once);
+        report.once -= report.skipped;
+        report
+    }
+
+    fn report_passes(&self, stop: Option<&Position>) -> AuditReport {
         let mut expected = self.expected(stop);
         let mut report = AuditReport { unexpected: self.unknown_rows, ..AuditReport::default() };
         for pass in self.counts.keys() {

@@ -33,6 +33,7 @@ use feedline_data::ids::{JobId, SessionId};
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::messages::{ConsumerStats, JobState, PlannedSplit, Revision};
 use feedline_data::mix::MixChange;
+use feedline_proto::SkippedRow;
 use metrics::gauge;
 use tokio::time::{Duration, Instant};
 
@@ -74,6 +75,12 @@ pub(crate) struct ConsumerState {
     planned: BTreeMap<SplitRef, PlannedSplit>,
     /// Relaxed mode: whether the coordinator has assigned all splits.
     is_exhausted: bool,
+    /// Whether a consumer of the job has delivered rows, or the job need not deliver any.
+    job_has_rows: bool,
+    /// The time at which the consumer reached its end without any rows.
+    without_rows_since: Option<Instant>,
+    /// The first skipped row before the first delivered row.
+    first_skipped: Option<SkippedRow>,
     /// Maximum number of splits per stream in a plan. 0 before the first plan.
     max_splits: u32,
     /// Number of consumers of the job. 0 before the first plan.
@@ -130,6 +137,9 @@ impl ConsumerState {
             streams: ConsumerStreams::default(),
             planned: BTreeMap::new(),
             is_exhausted: false,
+            job_has_rows: false,
+            without_rows_since: None,
+            first_skipped: None,
             max_splits: 0,
             consumers: 0,
             has_warned_underfull: false,
@@ -162,7 +172,9 @@ impl ConsumerState {
     }
 
     pub(crate) fn stats(&self) -> ConsumerStats {
-        self.stats
+        // The skipped rows since the last batch belong to the next batch, if there is one.
+        let skipped_rows = self.stats.skipped_rows + self.carried.skipped.len() as u64;
+        ConsumerStats { skipped_rows, ..self.stats }
     }
 
     /// Mix changes that affect rows from `epoch` on.

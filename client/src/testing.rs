@@ -222,6 +222,7 @@ impl FakeCoordinator {
             consumers: script.consumers,
             ticket: String::new(),
             slots: script.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(script, slot)).collect()),
+            has_rows: true,
             step_queries: script.step_queries.clone(),
             growth: None,
         }

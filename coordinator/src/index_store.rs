@@ -10,8 +10,8 @@ mod earlier;
 mod recorded;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::Metadata;
-use std::io::{self, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,11 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use feedline_cluster::SavedIndexes;
 use feedline_common::files::{FileAccess, remove_incomplete_files, replace_file};
 use feedline_data::manifest::{ContentId, Manifest, is_index_id};
+use feedline_data::messages::recorded_prefix;
 use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_raft::files::{DirectoryError, error_reason, prepare_directory, write_error_fix};
 
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
-const VERSION: u32 = 1;
+/// Version 1 contains the columns of the first rows of each shard, not of all rows.
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 16;
 /// Maximum number of manifests in memory. A coordinator serves few datasets at a time.
 const MAX_CACHED_MANIFESTS: usize = 16;
@@ -142,9 +144,10 @@ impl IndexStore {
         })
     }
 
-    /// Loads the latest index of a source; `None` if no index is saved. Simultaneous callers share one read. Blocks.
+    /// Loads the latest index of a source; `None` if no index is saved, or if an earlier release has written it without the columns
+    /// of all rows. Simultaneous callers share one read. Blocks.
     pub(crate) fn load(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
-        self.load_shared(key, || self.read(key))
+        self.load_shared(key, || self.read_current(key))
     }
 
     /// Reads a saved index once for all simultaneous callers.
@@ -165,6 +168,16 @@ impl IndexStore {
         found
     }
 
+    fn read_current(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
+        let path = self.path(key);
+        // The index of a growing source contains the offsets of a job, which cannot be found again.
+        if recorded_prefix(key).is_none() && has_earlier_version(&path) {
+            tracing::info!(file = %path.display(), "an earlier release saved this index; the dataset is indexed again");
+            return Ok(None);
+        }
+        self.read(key)
+    }
+
     fn read(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
         let path = self.path(key);
         // A corrupted file is replaced even if the index is unchanged.
@@ -172,7 +185,8 @@ impl IndexStore {
         let stamp = std::fs::metadata(&path).ok().map(|metadata| stamp(&metadata));
         let Some(manifest) = read_file(&path)? else { return Ok(None) };
         let (id, manifest) = (manifest.index_id(), Arc::new(manifest));
-        if let Some(stamp) = stamp {
+        // An index of an earlier release is replaced even if the new index has the same id.
+        if let Some(stamp) = stamp.filter(|_| !has_earlier_version(&path)) {
             self.set_latest_file(key, LatestFile { id: id.clone(), stamp });
         }
         self.add_to_cache(key, id, &manifest);
@@ -302,6 +316,17 @@ fn header(body: &[u8]) -> [u8; HEADER_BYTES] {
     header
 }
 
+/// Whether a file is an index that an earlier release has written.
+fn has_earlier_version(path: &Path) -> bool {
+    let mut header = [0; HEADER_BYTES];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    read.is_ok() && header[..8] == *MAGIC && (1..VERSION).contains(&version(&header))
+}
+
+fn version(header: &[u8]) -> u32 {
+    u32::from_le_bytes([header[8], header[9], header[10], header[11]])
+}
+
 fn decode(bytes: &[u8]) -> Result<Manifest, String> {
     let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Err("the file is truncated".to_owned());
@@ -309,10 +334,11 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
     if header[..8] != *MAGIC {
         return Err("the file is not a dataset index".to_owned());
     }
-    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-    if version != VERSION {
+    let version = version(header);
+    // A job that an earlier release opened continues with its index.
+    if !(1..=VERSION).contains(&version) {
         return Err(format!(
-            "the file has format version {version}, but this release reads version {VERSION}"
+            "the file has format version {version}, but this release reads versions up to {VERSION}"
         ));
     }
     if header[12..] != crc32c::crc32c(body).to_le_bytes() {

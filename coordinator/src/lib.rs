@@ -38,7 +38,7 @@ pub use job_series::JobSeries;
 pub use limits::RequestLimits;
 pub use metrics::METRICS;
 pub use peers::{GrpcPeers, PeerDirectory};
-pub use running::{CoordinatorContext, RunningCoordinator, start, start_in};
+pub use running::{CoordinatorContext, CoordinatorHealth, RunningCoordinator, start, start_in};
 pub use scaling::{PoolChange, PoolDecision, PoolLimits, Scaler};
 pub use settings::CoordinatorSettings;
 pub use tenant_view::TenantView;

@@ -16,6 +16,7 @@ pub(crate) const LOG_APPEND_SECONDS: &str = "feedline_coordinator_log_append_sec
 pub(crate) const LOG_BYTES: &str = "feedline_coordinator_log_bytes";
 pub(crate) const RECORDS_TOTAL: &str = "feedline_coordinator_records_total";
 pub(crate) const LEASES_GRANTED_TOTAL: &str = "feedline_coordinator_leases_granted_total";
+pub(crate) const LOST_WORKERS_TOTAL: &str = "feedline_coordinator_lost_workers_total";
 pub(crate) const QUEUED_REQUESTS: &str = "feedline_coordinator_queued_requests";
 pub(crate) const REQUESTS_TOTAL: &str = "feedline_coordinator_requests_total";
 pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
@@ -75,6 +76,11 @@ pub const METRICS: &[MetricDescription] = &[
         LEASES_GRANTED_TOTAL,
         Unit::Count,
         "Splits leased to workers, including duplicate leases of late splits",
+    ),
+    metric_table::counter(
+        LOST_WORKERS_TOTAL,
+        Unit::Count,
+        "Workers that were lost before they had computed a split of a job, counted once per job",
     ),
     metric_table::gauge(QUEUED_REQUESTS, Unit::Count, "Requests in the driver queue"),
     metric_table::counter(REQUESTS_TOTAL, Unit::Count, "Requests by `kind`")
@@ -291,6 +297,13 @@ impl Gauges {
             _ => 0,
         };
         counter!(LEASES_GRANTED_TOTAL).increment(records.iter().map(granted).sum());
+        for record in records {
+            if let Record::Revoked { job, worker, splits, lost: true } = record {
+                counter!(LOST_WORKERS_TOTAL).increment(1);
+                let splits = splits.len();
+                tracing::warn!(%job, %worker, splits, "a worker was lost before it had computed its splits");
+            }
+        }
     }
 
     pub(crate) fn on_worker(&mut self, worker: WorkerId, now: Millis) {

@@ -13,7 +13,7 @@ use feedline_proto::{CoordinatorService, PeerService};
 use feedline_raft::log::FileLog;
 use feedline_raft::{LogWrite, MemberId, Members, PersistedState, RaftNode};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -47,6 +47,29 @@ pub struct RunningCoordinator {
     /// `None` after the task has ended.
     task: Option<JoinHandle<Result<(), CoordinatorError>>>,
     planning: Option<JoinHandle<()>>,
+}
+
+/// Whether the tasks of a coordinator run that must run until it stops.
+#[derive(Debug, Clone)]
+pub struct CoordinatorHealth {
+    tasks: Vec<(&'static str, AbortHandle)>,
+    stop: CancellationToken,
+}
+
+impl CoordinatorHealth {
+    /// Checks that all tasks run.
+    ///
+    /// # Errors
+    /// Returns a message if a task has ended, although the coordinator has not been stopped.
+    pub fn check(&self) -> Result<(), String> {
+        let ended = self.tasks.iter().find(|(_, task)| task.is_finished());
+        match ended {
+            Some((name, _)) if !self.stop.is_cancelled() => Err(format!(
+                "the {name} of the coordinator has ended after an internal error; restart the process"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The components of a coordinator that are not settings.
@@ -302,6 +325,13 @@ impl RunningCoordinator {
     /// Returns the leader, if known.
     pub fn leader(&self) -> watch::Receiver<Option<MemberId>> {
         self.leader.clone()
+    }
+
+    /// Returns the health of the coordinator, for a liveness probe.
+    pub fn health(&self) -> CoordinatorHealth {
+        let driver = self.task.as_ref().map(|task| ("driver", task.abort_handle()));
+        let planning = self.planning.as_ref().map(|task| ("planning task", task.abort_handle()));
+        CoordinatorHealth { tasks: driver.into_iter().chain(planning).collect(), stop: self.stop.clone() }
     }
 
     /// Returns the series of the running jobs, sorted by name and labels, for the page of metrics. There are none unless

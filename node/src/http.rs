@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::metrics_access::MetricsAccess;
-pub(crate) use self::probes::Readiness;
 use self::probes::RoleProbes;
+pub(crate) use self::probes::{Liveness, Readiness};
 use crate::access::ServerSecurity;
 use crate::disk_metrics::{self, RoleDirectory};
 use crate::failure::Failure;
@@ -165,6 +165,11 @@ impl HttpServers {
     /// Marks the role as started, and sets its readiness check.
     pub(crate) fn set_ready(&self, readiness: Readiness) {
         self.probes.set_started(readiness);
+    }
+
+    /// Sets the liveness check of the role. Until then, the role is alive.
+    pub(crate) fn set_liveness(&self, liveness: Liveness) {
+        self.probes.set_liveness(liveness);
     }
 
     /// Exports the running jobs of the coordinator of this process, if it has one.

@@ -159,7 +159,8 @@ async fn inspect(
     dataset.set_rows(count);
     let is_readable = sample.shards.len() as u64 == sample.sampled;
     findings.append(&mut sample.findings);
-    match sampling::merge_columns(&sample) {
+    dataset.columns_are_exact = sampling::are_columns_exact(&shards, &sample);
+    match sampling::merge_columns(&sample, &pipeline.source, dataset.columns_are_exact) {
         Err(finding) => findings.push(finding),
         Ok(Some(source)) => {
             let checked = rows::check(pipeline, &sampler, &sample, &source).await;

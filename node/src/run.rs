@@ -315,6 +315,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: 
         audit: delivery.audit,
         skipped,
         defects: delivery.defects.clone(),
+        columns: delivery.status.dataset.as_ref().map(Into::into).unwrap_or_default(),
         operators: delivery.status.operators.iter().map(Into::into).collect(),
         store: (&delivery.status.store).into(),
         worker_cpu: delivery.status.worker_cpu.iter().map(|(_, cpu)| cpu.into()).collect(),

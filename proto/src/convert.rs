@@ -12,7 +12,7 @@ mod reports;
 mod stores;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -59,6 +59,16 @@ macro_rules! identical {
 }
 
 identical!(i32, u32, u64, f64, bool, String, BTreeMap<String, String>);
+
+impl Wire<Vec<String>> for BTreeSet<String> {
+    fn into_wire(self) -> Vec<String> {
+        self.into_iter().collect()
+    }
+
+    fn from_wire(names: Vec<String>, _: &str) -> Result<Self, WireError> {
+        Ok(names.into_iter().collect())
+    }
+}
 
 /// Implements `Wire` for the unit value and messages without fields.
 macro_rules! empty {

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -89,7 +90,12 @@ class Jobs:
                 process.communicate()
 
 
-def wait_for(condition, what: str, timeout: float = 60):
+def is_listening(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(condition, what: str, timeout: float = 300):
     """Returns the first true value of `condition`."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:

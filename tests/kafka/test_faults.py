@@ -1,11 +1,10 @@
 """Three brokers: leaders change, a broker is killed, and a worker is killed, while a job reads."""
 
 import signal
-import socket
 
 import pytest
 from brokers import free_ports
-from jobs import BINARY, Jobs, wait_for
+from jobs import BINARY, Jobs, is_listening, wait_for
 from slow_job import SlowJob
 from topics import Topics
 
@@ -87,11 +86,6 @@ def test_brokers_that_do_not_answer_for_some_time_do_not_fail_a_job(brokers, top
     finally:
         broker.send_signal(signal.SIGCONT)
     is_whole(jobs.finish(job.process).report, digest)
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize("killed", ["worker", "coordinator"])

@@ -3,7 +3,7 @@
 import signal
 
 from brokers import free_ports
-from jobs import BINARY, wait_for
+from jobs import BINARY, is_listening, wait_for
 from metrics import read_metrics, total
 from offsets import committed
 
@@ -21,6 +21,8 @@ def test_lag_freshness_and_commits_of_a_running_job(brokers, topics, jobs, tmp_p
     ]
     for role in roles:
         jobs.start(str(BINARY), *role)
+    # A client does not wait for a coordinator that does not listen.
+    wait_for(lambda: is_listening(control), "the coordinator listens")
     pipeline = jobs.pipeline(brokers.url(), name, "payload: json", "commit_group: feedline-running")
     position = str(tmp_path / "position.json")
     # The job needs 50 s for all records, and is stopped once it has shown what the test looks for.

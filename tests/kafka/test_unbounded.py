@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from brokers import Brokers, free_ports
-from jobs import BINARY, ROOT, Jobs, wait_for
+from jobs import BINARY, ROOT, Jobs, is_listening, wait_for
 from topics import Topics, send
 
 FOLLOWER = Path(__file__).with_name("follower.py")
@@ -82,6 +82,7 @@ class Service:
         self.port, *ports = free_ports(1 + workers)
         self.address = f"http://127.0.0.1:{self.port}"
         self.coordinator = self.start_coordinator()
+        wait_for(lambda: is_listening(self.port), "the coordinator listens")
         self.workers = [self.start_worker(port) for port in ports]
 
     def start_coordinator(self):

@@ -98,6 +98,11 @@ impl Role {
         format!("https://{}", self.address)
     }
 
+    /// Whether the process has exited.
+    pub fn has_exited(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
     /// Kills the process with SIGKILL.
     pub fn kill(&mut self) {
         // The process may have exited already.

@@ -5,6 +5,7 @@ mod offset_committer;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use feedline_data::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
 use feedline_proto::encode_manifest;
 use feedline_proto::services::CoordinatorService;
 use feedline_sources::Stores;
+use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -221,7 +223,7 @@ impl ControlLoop {
             // Loading a graph may take minutes. A stopping worker does not wait for it, and a worker whose plan no longer contains
             // the job does not continue.
             let loaded = tokio::select! {
-                loaded = self.try_load(id) => loaded,
+                loaded = self.try_load_contained(id) => loaded,
                 () = self.stop.cancelled() => continue,
                 () = self.until_unneeded(id) => continue,
             };
@@ -238,6 +240,15 @@ impl ControlLoop {
             }
             self.pause(backoff.next_pause()).await;
         }
+    }
+
+    /// Loads a job. A panic fails the job, and the worker continues with other jobs.
+    async fn try_load_contained(&self, id: JobId) -> Result<JobContext, LoadError> {
+        let loaded = AssertUnwindSafe(self.try_load(id)).catch_unwind().await;
+        loaded.unwrap_or_else(|_| {
+            let message = "the worker panicked while it loaded the job: please report this bug".to_owned();
+            Err(LoadError { is_retryable: false, message })
+        })
     }
 
     /// Waits until a job that is being loaded need not be loaded any longer.
@@ -313,3 +324,6 @@ impl ControlLoop {
         Ok(manifest)
     }
 }
+
+#[cfg(test)]
+mod tests;

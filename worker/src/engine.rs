@@ -20,6 +20,7 @@ mod encodings;
 mod events;
 mod failures;
 mod fetches;
+mod given_up;
 mod graph_batches;
 mod graph_job;
 mod group;
@@ -123,7 +124,11 @@ impl Engine {
             caches: Arc::new(Caches::new(limits.cache_bytes(), caches.disk, caches.store)?),
             pool: Arc::new(Pool::new(cores, &decoding)?),
             slabs: Arc::default(),
-            reading: Arc::new(ReadResources::new(limits.block_cache_bytes(), limits.read_bytes())),
+            reading: Arc::new(ReadResources::new(
+                limits.block_cache_bytes(),
+                limits.read_bytes(),
+                budget.budget_bytes(),
+            )),
             budget,
         };
         resources.register_accounts(decoding);

@@ -30,7 +30,7 @@ pub use settings::{
     DEFAULT_MAX_FETCHES, FunctionSettings, GraphDiskSettings, RowCacheSettings, StoreCacheSettings,
     WorkerSettings, cached_rows_pattern, store_segments_pattern, stored_index_patterns,
 };
-pub use worker::{RunningWorker, start};
+pub use worker::{RunningWorker, WorkerHealth, start};
 
 /// Writes `bytes` to `folder` and parses them as a disk cache segment, and as an object store cache segment. This is the
 /// entry point of the fuzz target `cache`.

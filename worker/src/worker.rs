@@ -1,7 +1,7 @@
 //! Starts, drains and stops a worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use feedline_common::metric_table::start_counters;
@@ -11,6 +11,7 @@ use feedline_proto::local::ShmBytes;
 use feedline_proto::services::{CoordinatorService, WorkerService};
 use feedline_sources::{ReadMemory, Stores};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,8 +32,40 @@ pub struct RunningWorker {
     engine: Arc<Engine>,
     partitions: Arc<JobPartitions>,
     tracker: TaskTracker,
+    health: WorkerHealth,
     draining: Arc<AtomicBool>,
     stop: CancellationToken,
+}
+
+/// Whether the tasks of a worker run that must run until it stops.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerHealth {
+    tasks: Arc<Mutex<Vec<(&'static str, AbortHandle)>>>,
+    stop: CancellationToken,
+}
+
+impl WorkerHealth {
+    fn watch(&self, name: &'static str, task: AbortHandle) {
+        self.lock().push((name, task));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(&'static str, AbortHandle)>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that all tasks run.
+    ///
+    /// # Errors
+    /// Returns a message if a task has ended, although the worker has not been stopped.
+    pub fn check(&self) -> Result<(), String> {
+        if self.stop.is_cancelled() {
+            return Ok(());
+        }
+        let ended = self.lock().iter().find(|(_, task)| task.is_finished()).map(|(name, _)| *name);
+        let problem =
+            |name| format!("the {name} of the worker has ended after an internal error; restart the process");
+        ended.map_or(Ok(()), |name| Err(problem(name)))
+    }
 }
 
 /// Starts a worker. The worker ID must be unique, and a restarted worker needs a new ID. All workers of a process share
@@ -86,11 +119,14 @@ pub fn start(
         plan_applied: Notify::new(),
         stop: stop.clone(),
     };
-    tracker.spawn(Arc::new(control).run());
+    let health = WorkerHealth { stop: stop.clone(), ..WorkerHealth::default() };
+    health.watch("control loop", tracker.spawn(Arc::new(control).run()).abort_handle());
     let (start_groups, stopped) = (Arc::clone(&engine).start_groups_on_release(), stop.clone());
-    tracker.spawn(async move { stopped.run_until_cancelled(start_groups).await });
+    let starting = tracker.spawn(async move { stopped.run_until_cancelled(start_groups).await });
+    health.watch("task that starts work", starting.abort_handle());
     let (evict, stopped) = (graphs.evict_on_demand(), stop.clone());
-    tracker.spawn(async move { stopped.run_until_cancelled(evict).await });
+    let evicting = tracker.spawn(async move { stopped.run_until_cancelled(evict).await });
+    health.watch("task that evicts graphs", evicting.abort_handle());
     let source = Arc::clone(&engine) as Arc<dyn GatherSource>;
     let budget = Arc::clone(engine.memory_budget());
     let service = Arc::new(BatchServer {
@@ -101,7 +137,7 @@ pub fn start(
         tasks: tracker.clone(),
         stop: stop.clone(),
     });
-    Ok(RunningWorker { service, engine, partitions, tracker, draining, stop })
+    Ok(RunningWorker { service, engine, partitions, tracker, health, draining, stop })
 }
 
 /// The engine, for its graphs.
@@ -149,7 +185,13 @@ impl RunningWorker {
                 engine.on_memory_released();
             }
         };
-        self.tracker.spawn(async move { stop.run_until_cancelled(start_groups).await });
+        let task = self.tracker.spawn(async move { stop.run_until_cancelled(start_groups).await });
+        self.health.watch("task that observes shared memory", task.abort_handle());
+    }
+
+    /// Returns the health of the worker, for a liveness probe.
+    pub fn health(&self) -> WorkerHealth {
+        self.health.clone()
     }
 
     /// Total time that threads have waited for the engine's lock, for benchmarks.

@@ -225,10 +225,11 @@ class TensorFlow(Converter):
         if array.dtype != object:
             reject_missing(name, array)
             return self._tf.convert_to_tensor(array)
+        reject_missing_objects(name, array)
         values = array.tolist()
         if any(isinstance(value, np.ndarray | list) for value in values):
             return self._tf.ragged.constant([list(value) for value in values])
-        return self._tf.constant(["" if value is None else value for value in values])
+        return self._tf.constant(values)
 
 
 def reject_missing(name: str, array: np.ndarray[Any, Any]) -> None:
@@ -239,6 +240,20 @@ def reject_missing(name: str, array: np.ndarray[Any, Any]) -> None:
             f"column {name!r} has {count} missing values in this batch, which tensors do not support; remove such rows with filter, "
             "or use NumPy arrays, which are masked arrays then"
         )
+
+
+def reject_missing_objects(name: str, rows: np.ndarray[Any, Any]) -> None:
+    """Raises ``WrongUse`` if text, bytes or lists are missing, or if lists have missing values."""
+    for row in rows:
+        if row is None:
+            raise WrongUse(
+                f"column {name!r} has missing values in this batch, which tensors do not support; remove such rows with filter, or use NumPy "
+                "arrays, in which they are None"
+            )
+        if isinstance(row, np.ndarray):
+            reject_missing(name, row)
+            if row.dtype == object:
+                reject_missing_objects(name, row)
 
 
 def _as_writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -314,11 +314,15 @@ class Job:
         next batch, and ``copy_seconds`` is the part of this time spent copying to a device. ``stall_seconds`` is the time spent waiting for
         batches. ``fed`` is the fraction of the time without stalls. ``bound`` is the current bottleneck of the job, or ``None`` while it is
         unknown.
+
+        ``skipped_rows`` is the number of failed rows that were skipped or replaced. ``ignored_columns`` contains the names of columns in the
+        data that ``source.features`` does not contain. ``widened_columns`` contains the columns in which values of several types have a
+        common type, as dicts with ``column``, ``from`` and ``to``.
         """
         stats = self._session.totals.total(self._session.consumer)
         time = stats["step_seconds"] + stats["stall_seconds"]
         fed = 1.0 - stats["stall_seconds"] / time if time > 0 else 1.0
-        return {**stats, "fed": fed, "bound": self._session.bottleneck()}
+        return {**stats, **self._session.columns, "fed": fed, "bound": self._session.bottleneck()}
 
     def _report_epoch(self, epoch: int) -> None:
         counts = self._session.totals.since_last(self._session.consumer)

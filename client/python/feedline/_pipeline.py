@@ -159,7 +159,7 @@ class Pipeline(Operators):
 def read(
     url: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     format: str,
-    features: Mapping[str, str] | None = None,
+    features: Mapping[str, str | Mapping[str, Any]] | None = None,
     *,
     name: str = "python",
     seed: int = 0,
@@ -185,7 +185,8 @@ def read(
     Args:
         url: one or several paths, globs, prefixes that end with ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``hf://``, ``http(s)://``).
         format: format of the files, such as ``tfrecord``, ``parquet``, ``imagefolder`` or ``huggingface``. docs/pipelines.md lists all formats.
-        features: maps column names of the pipeline to names in the data. By default, all columns have their names in the data.
+        features: maps column names of the pipeline to names in the data. By default, all columns have their names in the data. With
+            ``{"name": ..., "optional": True}`` instead of a name, the column is null in files that do not contain it.
         name: name of the pipeline in messages, metrics and lists of jobs.
         seed: seed of the row order and of all random operators.
         order: ``deterministic`` or ``relaxed``. See :meth:`Pipeline.order`.

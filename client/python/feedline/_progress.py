@@ -22,6 +22,24 @@ def format_summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> 
     return f"{line}; bound by {bound}" if bound else line
 
 
+def column_differences(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how the columns of a dataset differ from its data: the names of ignored columns, and the widened columns with their types."""
+    widened = [
+        {"column": column["column"], "from": _type_name(column["from"]), "to": _type_name(column["to"])} for column in dataset.get("widened", [])
+    ]
+    return {"ignored_columns": dataset.get("ignored", []), "widened_columns": widened}
+
+
+def _type_name(column_type: Any) -> str:
+    """Formats a column type as messages of the service do, such as ``list of float64``."""
+    if isinstance(column_type, str):
+        return {"utf8": "text", "binary": "bytes"}.get(column_type, column_type)
+    kind, value = next(iter(column_type.items()))
+    if kind == "list":
+        return f"list of {_type_name(value)}"
+    return f"{value['scalar']} tensor {value['shape']}" if kind == "tensor" else value
+
+
 class StatsTotals:
     """Sums the statistics of a job over its loops. Each loop has its own consumer."""
 
@@ -47,7 +65,7 @@ class StatsTotals:
 
 
 def _zero_stats() -> dict[str, Any]:
-    return {"rows": 0, "batches": 0, "bytes": 0, "stall_seconds": 0.0, "step_seconds": 0.0, "copy_seconds": 0.0}
+    return {"rows": 0, "batches": 0, "bytes": 0, "skipped_rows": 0, "stall_seconds": 0.0, "step_seconds": 0.0, "copy_seconds": 0.0}
 
 
 class Progress:

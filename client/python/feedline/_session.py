@@ -14,7 +14,7 @@ from feedline import _native, _state
 from feedline._config import JobConfig
 from feedline._native import CoordinatorLost, JobFailed, WrongUse
 from feedline._position import PositionTracker
-from feedline._progress import StatsTotals
+from feedline._progress import StatsTotals, column_differences
 from feedline._ranks import run_name
 
 _INDEXING_LOG_SECONDS = 600.0
@@ -43,6 +43,7 @@ class Session:
         self.loads = 0
         """Number of loaded states."""
         self.totals = StatsTotals()
+        self.columns = column_differences({})
         # Changes of the mix's weights.
         self._mix: list[dict[str, Any]] = []
         self._process = os.getpid()
@@ -137,6 +138,7 @@ class Session:
             _log.info("%s", _native.describe_changes(json.dumps(changes), status["dataset"]["shards"]))
         self._mix = status["layout"].get("mix", [])
         self._position.set_dataset(status["position"], status["layout"], status["dataset"])
+        self.columns = column_differences(status["dataset"])
 
     def _set_start(
         self, service: _native.Service, job: _native.Job, consumer: _native.Consumer, state: dict[str, Any] | None

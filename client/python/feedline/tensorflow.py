@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from feedline._convert import reject_missing
+from feedline._convert import reject_missing, reject_missing_objects
 from feedline._job import Job
 from feedline._native import WrongUse
 from feedline._open import open as open_job
@@ -57,5 +57,8 @@ def _signature(name: str, column: np.ndarray[Any, Any]) -> tf.TensorSpec:
 
 
 def _to_tensor_value(name: str, column: np.ndarray[Any, Any]) -> Any:
+    if column.dtype == object:
+        reject_missing_objects(name, column)
+        return column.tolist()
     reject_missing(name, column)
-    return column if column.dtype != object else ["" if value is None else value for value in column.tolist()]
+    return column

@@ -63,7 +63,8 @@ impl NumpyFunctions {
 }
 
 /// Converts a column to a NumPy array. The first axis is rows, and the other axes are the shape of a tensor. Scalars with missing
-/// values become masked arrays. Text, bytes and lists become arrays of objects, in which lists of numbers are views.
+/// values, and lists of numbers with missing values, become masked arrays. Text, bytes and lists become arrays of objects, in which
+/// lists of numbers are views.
 pub(crate) fn to_numpy<'py>(
     py: Python<'py>,
     field: &Field,
@@ -96,13 +97,12 @@ pub(crate) fn to_dense<'py>(
     let offsets = lists.offsets();
     let length = offsets.windows(2).next().map_or(0, |pair| pair[1] - pair[0]);
     let elements = lists.values();
-    let typestr = numpy_typestr(elements.data_type()).filter(|_| elements.null_count() == 0);
-    match typestr {
-        Some(typestr) if offsets.windows(2).all(|pair| pair[1] - pair[0] == length) => {
-            let (first, rows) = (offsets[0] as usize, lists.len());
-            let used = elements.slice(first, rows * length as usize);
-            view(py, values(&used), typestr, vec![rows, length as usize])
-        }
+    let is_dense = elements.null_count() == 0 && offsets.windows(2).all(|pair| pair[1] - pair[0] == length);
+    let used = || elements.slice(offsets[0] as usize, lists.len() * length as usize);
+    let shape = vec![lists.len(), length as usize];
+    match (elements.data_type(), numpy_typestr(elements.data_type())) {
+        (DataType::Boolean, _) if is_dense => view(py, booleans(used().as_boolean()), "|b1", shape),
+        (_, Some(typestr)) if is_dense => view(py, values(&used()), typestr, shape),
         _ => to_numpy(py, field, column),
     }
 }
@@ -207,12 +207,22 @@ fn scalars<'py>(
     values: Buffer,
     typestr: &'static str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let data = view(py, values, typestr, vec![column.len()])?;
-    match column.nulls().filter(|nulls| nulls.null_count() > 0) {
+    masked_view(py, (values, typestr), vec![column.len()], column.nulls())
+}
+
+/// Returns a view of the elements. If `nulls` contains nulls, the view is the data of a masked array.
+fn masked_view<'py>(
+    py: Python<'py>,
+    (values, typestr): (Buffer, &'static str),
+    shape: Vec<usize>,
+    nulls: Option<&NullBuffer>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let data = view(py, values, typestr, shape.clone())?;
+    match nulls.filter(|nulls| nulls.null_count() > 0) {
         None => Ok(data),
         Some(nulls) => {
             let is_missing: Vec<u8> = nulls.iter().map(|valid| u8::from(!valid)).collect();
-            let mask = view(py, Buffer::from_vec(is_missing), "|b1", vec![column.len()])?;
+            let mask = view(py, Buffer::from_vec(is_missing), "|b1", shape)?;
             let options = PyDict::new(py);
             options.set_item("mask", mask)?;
             NumpyFunctions::get(py)?.masked.bind(py).call((data,), Some(&options))
@@ -220,14 +230,21 @@ fn scalars<'py>(
     }
 }
 
+/// Converts tensors. Tensors in lists may be null and may have null elements, which the mask contains.
 fn tensor<'py>(py: Python<'py>, field: &Field, column: &FixedSizeListArray) -> PyResult<Bound<'py, PyAny>> {
     let elements = column.values();
     let is_bool = field.metadata().contains_key(BOOL_TENSOR_KEY);
-    let typestr = if is_bool { Some("|b1") } else { numpy_typestr(elements.data_type()) };
-    let typestr = typestr.ok_or_else(|| unsupported(field.name(), elements.data_type()))?;
+    let values = match elements.data_type() {
+        DataType::Boolean => (booleans(elements.as_boolean()), "|b1"),
+        _ if is_bool => (values(elements), "|b1"),
+        other => (values(elements), numpy_typestr(other).ok_or_else(|| unsupported(field.name(), other))?),
+    };
+    let length = column.value_length() as usize;
     let mut shape = vec![column.len()];
-    shape.extend(shape_of(field).unwrap_or_else(|| vec![column.value_length() as usize]));
-    view(py, values(elements), typestr, shape)
+    shape.extend(shape_of(field).unwrap_or_else(|| vec![length]));
+    let row_nulls = column.nulls().map(|nulls| nulls.expand(length));
+    let nulls = NullBuffer::union(row_nulls.as_ref(), elements.nulls());
+    masked_view(py, values, shape, nulls.as_ref())
 }
 
 /// The shape of one row of a tensor, from the metadata of its field.
@@ -241,10 +258,10 @@ fn shape_of(field: &Field) -> Option<Vec<usize>> {
 fn lists<'py>(py: Python<'py>, column: &ListArray) -> PyResult<Bound<'py, PyAny>> {
     let numpy = NumpyFunctions::get(py)?;
     let rows = numpy.empty.bind(py).call1((column.len(), &numpy.object))?;
-    let item = Field::new("item", column.value_type(), true);
+    let DataType::List(item) = column.data_type() else { return Ok(rows) };
     for row in 0..column.len() {
         if column.is_valid(row) {
-            rows.set_item(row, to_numpy(py, &item, &column.value(row))?)?;
+            rows.set_item(row, to_numpy(py, item, &column.value(row))?)?;
         }
     }
     Ok(rows)

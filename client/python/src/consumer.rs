@@ -181,6 +181,7 @@ impl Consumer {
         values.set_item("rows", stats.rows)?;
         values.set_item("batches", stats.batches)?;
         values.set_item("bytes", stats.bytes)?;
+        values.set_item("skipped_rows", stats.skipped_rows)?;
         values.set_item("stall_seconds", seconds(stats.stall_ns))?;
         values.set_item("step_seconds", seconds(stats.step_ns))?;
         values.set_item("copy_seconds", seconds(stats.copy_ns))?;

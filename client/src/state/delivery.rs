@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use feedline_data::consumer::{AssembledBatch, PieceSlice, RunKind};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::JobState;
+use feedline_data::urls::is_kafka;
 use metrics::{counter, gauge};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::ConsumerState;
 use super::fetch_table::SplitFetch;
@@ -14,6 +15,9 @@ use crate::batch::{StepShare, TakenBatch, add_carried, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
 use crate::pieces::PieceBytes;
+
+/// Maximum time for which a consumer without rows waits at its end for other consumers.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Result of [`ConsumerState::take`].
 #[derive(Debug)]
@@ -42,9 +46,10 @@ impl ConsumerState {
             return TakeResult::Failed(ClientError::JobFailed(message.clone()));
         }
         loop {
-            let Some(index) = self.streams.next_index() else { return self.result_without_stream() };
+            let Some(index) = self.streams.next_index() else { return self.result_without_stream(now) };
             let Some((start, run)) = self.next_run(index) else { return self.result_without_run(index) };
             self.record_run(index, run.kind, run.epoch);
+            self.record_first_skipped(&run.parts);
             self.on_batch_delivered(&run.parts);
             if run.kind == RunKind::Batch {
                 return TakeResult::Batch(Box::new(self.deliver(index, start, run, now)));
@@ -76,6 +81,7 @@ impl ConsumerState {
         counter!(ROWS_TOTAL).increment(u64::from(batch.rows));
         let carried = std::mem::take(&mut self.carried);
         let mut taken = TakenBatch::new(stream, share, batch, carried, self.schema.clone());
+        self.stats.skipped_rows += taken.info.skipped.len() as u64;
         self.set_batch_growth(&mut taken.info);
         taken
     }
@@ -88,19 +94,52 @@ impl ConsumerState {
         run.map(|run| (start, run))
     }
 
-    fn result_without_stream(&self) -> TakeResult {
+    fn result_without_stream(&mut self, now: Instant) -> TakeResult {
+        let is_at_end = self.layout.is_some() && !self.may_receive_slots();
+        let is_finished = is_at_end && !self.awaits_verdict(now);
         match &self.job_state {
-            JobState::Failed(message) => TakeResult::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Failed(message) => TakeResult::Failed(self.job_failure(message)),
             JobState::Completed => TakeResult::Finished,
-            _ if self.layout.is_some() && !self.may_receive_slots() => TakeResult::Finished,
+            _ if is_finished => TakeResult::Finished,
             _ => TakeResult::Pending,
         }
+    }
+
+    /// Whether a consumer without rows waits at its end, because the coordinator fails a job that has delivered no row to any
+    /// consumer. It does not wait long for other consumers, because they may wait for this one.
+    fn awaits_verdict(&mut self, now: Instant) -> bool {
+        if self.stats.rows > 0 || self.job_has_rows {
+            return false;
+        }
+        let since = *self.without_rows_since.get_or_insert(now);
+        let is_alone = self.consumers <= 1 && !self.slots.is_elastic;
+        is_alone || now.saturating_duration_since(since) < VERDICT_TIMEOUT
+    }
+
+    /// Stores the first skipped row of a consumer without rows.
+    fn record_first_skipped(&mut self, parts: &[PieceSlice<PieceBytes>]) {
+        if self.stats.rows == 0 && self.first_skipped.is_none() {
+            self.first_skipped = parts.iter().find_map(|part| part.payload.skipped.first().cloned());
+        }
+    }
+
+    /// Returns the error of a failed job. If all rows were skipped, the message contains the first reason.
+    fn job_failure(&self, message: &str) -> ClientError {
+        let first = self.first_skipped.as_ref().filter(|_| self.stats.rows == 0);
+        let first = first.map(|row| {
+            let unit = if is_kafka(&row.shard) { "offset" } else { "byte" };
+            format!(
+                "; the first skipped row is row {} of {}, at {unit} {}: {}",
+                row.row_id, row.shard, row.offset, row.reason
+            )
+        });
+        ClientError::JobFailed(format!("{message}{}", first.unwrap_or_default()))
     }
 
     /// Returns the result of [`Self::take`] if the next batch of the first stream has not arrived.
     fn result_without_run(&mut self, index: usize) -> TakeResult {
         match &self.job_state {
-            JobState::Failed(message) => return TakeResult::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Failed(message) => return TakeResult::Failed(self.job_failure(message)),
             JobState::Completed => return TakeResult::Finished,
             _ => {}
         }

@@ -26,6 +26,7 @@ impl ConsumerState {
             self.apply_growth(*update);
         }
         self.is_exhausted = plan.exhausted;
+        self.job_has_rows = plan.has_rows;
         self.max_splits = plan.max_splits;
         self.consumers = plan.consumers;
         self.ticket = std::mem::take(&mut plan.ticket);

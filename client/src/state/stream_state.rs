@@ -37,7 +37,7 @@ impl StreamState {
 
     /// Creates the stream of a relaxed job, which orders splits by their arrival.
     pub(super) fn relaxed(layout: &Layout) -> Self {
-        Self::empty(layout, 0)
+        Self { assembler: Assembler::relaxed(layout.clone()), ..Self::empty(layout, 0) }
     }
 
     fn empty(layout: &Layout, id: u32) -> Self {

@@ -81,14 +81,23 @@ impl Fault {
     }
 }
 
+/// Maximum number of workers that a planted split crashes in a run with faults.
+const MAX_PLANTED_CRASHES: u64 = 12;
+
 /// Runs a seed to the end and checks the outcome.
 fn run_whole(seed: u64, fault: Fault) -> Result<Outcome, String> {
     let scenario = Scenario::new(seed);
     let outcome = World::new(&scenario, fault)?.run(None)?;
-    for (job, entries) in scenario.jobs.iter().zip(&outcome.entries) {
+    check_outcome(&scenario, &outcome)?;
+    Ok(outcome)
+}
+
+fn check_outcome(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
+    let jobs = scenario.jobs.iter().zip(&outcome.entries).zip(&outcome.is_empty);
+    for ((job, entries), _) in jobs.filter(|(_, is_empty)| !**is_empty) {
         check_entries(job, entries, outcome.consumer_crashes == 0)?;
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// Runs a seed's first job, stops the job after some of its batches, and resumes it with different workers and consumers.
@@ -100,6 +109,9 @@ fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
     let text = serde_json::to_string(&position).map_err(|error| error.to_string())?;
     let position = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let second = World::new(&scenario.resumed(position), Fault::None)?.run(None)?;
+    if second.is_empty[0] {
+        return Ok(());
+    }
     let entries: Vec<_> = [first.entries, second.entries].into_iter().flatten().flatten().collect();
     check_entries(&scenario.jobs[0], &entries, false)
 }
@@ -178,6 +190,23 @@ fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
         run_in_two(seed, whole.entries.first().map_or(0, Vec::len))
     };
     assert_none(&failures(seeds(120), run));
+}
+
+/// A split that crashes each worker is given up after a few losses, and the job then completes. Failovers forget losses
+/// that are not confirmed, so that runs with such faults may lose more workers.
+#[test]
+fn a_split_that_crashes_its_workers_is_given_up() {
+    let run = |seed| {
+        let scenario = Scenario::new(seed).of_one_job().with_planted_split();
+        let outcome = World::new(&scenario, Fault::None)?.run(None)?;
+        check_outcome(&scenario, &outcome)?;
+        let limit = if scenario.faults.until == 0 { 4 } else { MAX_PLANTED_CRASHES };
+        match outcome.planted_crashes {
+            crashes if crashes > limit => Err(format!("the split has crashed {crashes} workers")),
+            _ => Ok(()),
+        }
+    };
+    assert_none(&failures(seeds(400), run));
 }
 
 #[test]

@@ -20,6 +20,7 @@ impl Cluster {
             consumers: job.spec.consumers,
             ticket: String::new(),
             slots: job.spec.elastic.then(Vec::new),
+            has_rows: job.has_delivered_rows(),
             step_queries: job.step_queries.unanswered_steps(number),
             growth: None,
         };

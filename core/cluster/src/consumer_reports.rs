@@ -202,6 +202,7 @@ impl Cluster {
         }
         self.record(Record::Advanced { job: id, streams, splits }, ready);
         self.release_delivered(id, consumer);
+        self.fail_if_empty(id, ready);
     }
 
     /// Removes the leases of delivered splits from their workers.
@@ -228,7 +229,7 @@ impl Cluster {
     pub(crate) fn finish_if_delivered(&mut self, id: JobId, ready: &mut Ready) -> bool {
         let job = &self.jobs[&id];
         let is_delivered = job.running_layout().is_some() && (job.spec.index_only || job.is_delivered());
-        if is_delivered {
+        if is_delivered && !self.fail_if_empty(id, ready) {
             self.end_job(id, JobState::Completed, ready);
         }
         is_delivered
@@ -242,7 +243,12 @@ impl Cluster {
         for &(split, worker) in unreachable {
             let lease = self.jobs[&id].leases.get(split);
             if lease.is_some_and(|lease| lease.is_held_by(worker)) {
+                let found = self.workers.get(&worker);
+                let may_compute = found.is_some_and(|found| self.may_compute(found, id, split));
                 self.revoke(id, worker, vec![split], ready);
+                if may_compute {
+                    self.suspect(id, split, worker);
+                }
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.unreachable.insert(split, worker);
                 }

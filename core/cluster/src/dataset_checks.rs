@@ -22,6 +22,8 @@ pub(crate) fn check_dataset(
     }
     infer(&spec.pipeline, &manifest.schema).map_err(|error| error.to_string())?;
     spec.pipeline.graph_batches(dataset)?;
+    let required = spec.pipeline.required_columns(&manifest.schema);
+    manifest.check_columns(&spec.pipeline.source, &required)?;
     let passes = spec.pipeline.repeat_count();
     let pass_rows = spec.pipeline.pass_rows(dataset);
     if let Some(empty) = dataset.part_rows.iter().position(|rows| *rows == 0) {

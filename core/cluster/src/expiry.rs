@@ -1,6 +1,6 @@
 //! Expiry of leases of silent workers, of splits and slots of silent consumers, and of jobs without consumers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::layout::SplitRef;
@@ -36,19 +36,16 @@ impl Cluster {
         if let Some(parked) = worker.parked {
             ready.replies.push((parked.request, Reply::Worker(WorkerPlan::default())));
         }
-        let mut by_job: BTreeMap<JobId, Vec<SplitRef>> = BTreeMap::new();
-        for (job, split) in worker.leases() {
-            by_job.entry(job).or_default().push(split);
-        }
-        for (job, splits) in by_job {
-            self.revoke(job, id, splits, ready);
-        }
-        for (_, job) in worker.unsettled_jobs {
-            if let Some(job) = self.jobs.get_mut(&job) {
+        self.revoke_expired(id, &worker, ready);
+        for (_, job) in &worker.unsettled_jobs {
+            if let Some(job) = self.jobs.get_mut(job) {
                 job.unsettled_workers.remove(&id);
             }
         }
-        self.return_tasks(&worker.tasks);
+        let lost = worker.tasks_in_progress();
+        self.return_lost_tasks(id, &lost, ready);
+        self.count_lost_loads(id, &worker.loads_in_progress(), ready);
+        self.return_tasks(&worker.tasks.difference(&lost).copied().collect());
     }
 
     /// Returns the jobs that the input has changed and the jobs whose deadline has passed.
@@ -86,8 +83,8 @@ impl Cluster {
             return None;
         }
         if job.running_layout().is_none() {
-            let abandoned_at = job.first_record.waits().then(|| after(job.last_seen, settings.abandoned_ms));
-            return job.first_record.prepare_again_at.into_iter().chain(abandoned_at).min();
+            let abandoned_at = after(job.last_seen, settings.abandoned_ms);
+            return job.first_record.prepare_again_at.into_iter().chain([abandoned_at]).min();
         }
         let deadlines = [
             Some(after(job.last_seen, settings.consumer_lease_ms)),
@@ -133,19 +130,27 @@ impl Cluster {
         }
     }
 
-    /// Revokes the leases of jobs without consumers, so that workers compute other jobs. After a longer time the job fails.
+    /// Revokes the leases of jobs without consumers, so that workers compute other jobs. After a longer time the job fails,
+    /// even if it is still preparing.
     pub(crate) fn expire_jobs(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
-            let is_open = |job: &&TrackedJob| job.running_layout().is_some() || job.first_record.waits();
-            let Some(job) = self.jobs.get(id).filter(is_open).filter(|job| !job.is_ended()) else { continue };
-            if job.spec.index_only || !job.is_idle(self.now, &self.settings) {
+            let Some(job) = self.jobs.get(id).filter(|job| !job.is_ended()) else { continue };
+            if !job.is_idle(self.now, &self.settings) {
                 continue;
             }
             if self.now.saturating_sub(job.last_seen) > self.settings.abandoned_ms {
                 let minutes = self.settings.abandoned_ms / 60_000;
-                let message = format!(
-                    "no consumer has reported in the last {minutes} minutes; reopen the job from its last checkpoint"
-                );
+                let message = match (job.spec.index_only, job.running_layout()) {
+                    (true, _) => format!(
+                        "no client has asked for the status of the job in the last {minutes} minutes; run `feedline index` again"
+                    ),
+                    (false, None) => format!(
+                        "no consumer has reported in the last {minutes} minutes, and the dataset is not indexed yet; open the job again"
+                    ),
+                    (false, Some(_)) => format!(
+                        "no consumer has reported in the last {minutes} minutes; reopen the job from its last checkpoint"
+                    ),
+                };
                 self.end_job(*id, JobState::Failed(message), ready);
                 continue;
             }
@@ -171,6 +176,6 @@ impl Cluster {
                 found.mark_consumer_changed(*split);
             }
         }
-        self.record(Record::Revoked { job, worker, splits }, ready);
+        self.record(Record::Revoked { job, worker, splits, lost: false }, ready);
     }
 }

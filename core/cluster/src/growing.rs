@@ -30,7 +30,7 @@ impl Cluster {
             }
             if job.needs_growth() {
                 self.preparations.insert(*id, Preparation::new(SavedIndexes::default()));
-                self.add_task(*id, None);
+                self.add_task(*id, None, Vec::new());
                 continue;
             }
             let limit = job.growth_limit();

@@ -10,6 +10,7 @@ mod consumer_plans;
 mod consumer_reports;
 mod dataset_checks;
 mod deal;
+mod empty_epochs;
 mod expiry;
 mod first_record;
 mod group_commits;
@@ -19,6 +20,9 @@ mod inputs;
 mod joining;
 mod limits;
 mod loaded_graphs;
+mod losses;
+mod lost_loads;
+mod lost_tasks;
 mod mix_changes;
 mod opening;
 mod placement;
@@ -48,6 +52,7 @@ use feedline_data::random::mix64;
 
 pub use self::initial_cache::initial_cache_decision;
 pub use self::inputs::{IndexToSave, Input, Ready, Reply, RequestId, SavedIndexes};
+use self::losses::Isolation;
 use self::records::Record;
 pub use self::replicated_state::ReplicatedState;
 pub use self::settings::{ClusterLimits, ClusterSettings};
@@ -57,6 +62,7 @@ use self::state::job::TrackedJob;
 use self::state::preparation::Preparation;
 use self::state::running_jobs::RunningJobs;
 pub use self::state::slot_ownership::SlotOwnership;
+pub use self::state::suspects::LostWorkers;
 use self::state::task_queue::TaskQueue;
 use self::state::visited_map::VisitedMap;
 use self::state::worker::{TaskRoom, TrackedWorker};
@@ -122,6 +128,12 @@ pub struct Cluster {
     core_limits: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
     /// The time at which unplanned jobs are redistributed over the workers.
     redistribute_at: Option<Millis>,
+    /// Jobs with splits whose workers were lost, or with workers that were lost while they loaded the graph.
+    suspect_jobs: BTreeSet<JobId>,
+    /// Tasks that wait until they can run alone on a worker.
+    isolated_tasks: BTreeSet<(JobId, TaskId)>,
+    /// The worker that runs a suspect alone.
+    isolation: Option<Isolation>,
     /// The time until which jobs of an earlier leader keep the workers that hold their graphs.
     graphs_kept_until: Option<Millis>,
     group_commits: GroupCommits,
@@ -163,6 +175,9 @@ impl Cluster {
             planned_at: BTreeMap::new(),
             core_limits: BTreeMap::new(),
             redistribute_at: None,
+            suspect_jobs: BTreeSet::new(),
+            isolated_tasks: BTreeSet::new(),
+            isolation: None,
             graphs_kept_until: None,
             group_commits: GroupCommits::default(),
             jobs_to_schedule: BTreeSet::new(),
@@ -183,6 +198,7 @@ impl Cluster {
         let due = self.take_due_jobs();
         self.expire_consumers(&due, ready);
         self.expire_jobs(&due, ready);
+        self.update_isolation(ready);
         self.commit_due_groups();
         self.prepare_again(&due);
         self.list_growth(&due);
@@ -216,7 +232,10 @@ impl Cluster {
             Input::Allocations { allocations } => self.on_allocations(&allocations),
             Input::IndexSaved { job, result } => self.on_index_saved(job, result, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
-            Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
+            Input::JobStatus { request, job } => {
+                self.keep_index_job(job);
+                ready.replies.push((request, self.status(job)));
+            }
             Input::QueryPositions { request, job, step } => self.on_step_query(request, job, step, ready),
         }
     }

@@ -42,6 +42,7 @@ impl Cluster {
         if self.jobs.get(&id).is_none_or(|job| job.graph().is_none()) {
             return assigned;
         }
+        self.limit_loads(id, &mut assigned);
         let state = |worker: WorkerId| self.workers.get(&worker)?.graph_state(id);
         let has_failed = |candidate: &LeaseCandidate| state(candidate.worker) == Some(GraphLoadState::Failed);
         let is_loading =
@@ -144,9 +145,10 @@ impl Cluster {
 
     /// Chooses new lease candidates of jobs whose load on a worker has changed. The worker need not be assigned to a job: it may
     /// receive a split for which a consumer waits, or have evicted the graph while it holds leases of an earlier plan.
-    pub(crate) fn on_graph_states(&mut self, jobs: BTreeSet<JobId>) {
+    pub(crate) fn on_graph_states(&mut self, worker: WorkerId, jobs: BTreeSet<JobId>) {
         self.examined_items += jobs.len() as u64;
         for id in jobs {
+            self.forget_lost_loads(id, worker);
             if self.jobs.get(&id).is_some_and(|job| job.running_layout().is_some() && job.graph().is_some()) {
                 self.refresh_candidates_of(id);
             }

@@ -34,21 +34,24 @@ impl Cluster {
     /// Starts to prepare a job's dataset. The first task lists the shards.
     pub(crate) fn begin_preparation(&mut self, job: JobId, saved: SavedIndexes) {
         self.preparations.insert(job, Preparation::new(saved));
-        self.add_task(job, None);
+        self.add_task(job, None, Vec::new());
     }
 
-    pub(crate) fn add_task(&mut self, job: JobId, shards: Option<Range<usize>>) {
+    pub(crate) fn add_task(&mut self, job: JobId, shards: Option<Range<usize>>, lost: Vec<WorkerId>) {
         let id = TaskId(self.next_task);
         self.next_task += 1;
         if let Some(preparation) = self.preparations.get_mut(&job) {
-            preparation.add_task(id, shards);
+            preparation.add_task(id, shards, lost);
+            if preparation.is_isolated(id) {
+                self.isolated_tasks.insert((job, id));
+            }
             self.task_jobs.insert(id, job);
         }
         self.update_task_queue(job);
     }
 
     /// Removes a task from the preparation and from the worker that runs it.
-    fn remove_task(&mut self, job: JobId, id: TaskId) {
+    pub(crate) fn remove_task(&mut self, job: JobId, id: TaskId) {
         self.task_jobs.remove(&id);
         let task = self.preparations.get_mut(&job).and_then(|preparation| preparation.remove_task(id));
         if let Some(worker) = task.and_then(|task| task.worker) {
@@ -57,7 +60,7 @@ impl Cluster {
         self.update_task_queue(job);
     }
 
-    fn take_task(&mut self, worker: WorkerId, id: TaskId) {
+    pub(crate) fn take_task(&mut self, worker: WorkerId, id: TaskId) {
         if let Some(worker) = self.workers.get_mut(&worker)
             && worker.tasks.remove(&id)
         {
@@ -65,7 +68,7 @@ impl Cluster {
         }
     }
 
-    fn update_task_queue(&mut self, job: JobId) {
+    pub(crate) fn update_task_queue(&mut self, job: JobId) {
         if let (Some(preparation), Some(found)) = (self.preparations.get(&job), self.jobs.get(&job)) {
             let (running, waiting) = preparation.task_counts();
             self.task_queue.set(job, &found.spec.tenant, running, waiting);
@@ -104,8 +107,7 @@ impl Cluster {
             let task =
                 self.preparations.get_mut(&job).and_then(|preparation| preparation.assign_task(worker));
             if let (Some(id), Some(found)) = (task, self.workers.get_mut(&worker)) {
-                found.tasks.insert(id);
-                found.revision += 1;
+                found.add_task(id);
             }
             self.set_task_room(worker, Some(running + 1).filter(|running| *running < MAX_TASKS_PER_WORKER));
         }
@@ -139,12 +141,15 @@ impl Cluster {
         worker.tasks.iter().filter_map(task).collect()
     }
 
-    /// Returns the tasks of an expired worker to the queue.
+    /// Returns the tasks of a worker to the queue.
     pub(crate) fn return_tasks(&mut self, lost: &BTreeSet<TaskId>) {
         for id in lost {
             let Some(job) = self.task_jobs.get(id).copied() else { continue };
             if let Some(preparation) = self.preparations.get_mut(&job) {
                 preparation.return_task(*id);
+                if preparation.is_isolated(*id) {
+                    self.isolated_tasks.insert((job, *id));
+                }
             }
             self.update_task_queue(job);
         }
@@ -217,7 +222,7 @@ impl Cluster {
         let formats: Vec<Format> =
             source.iter().flat_map(|source| source.datasets()).map(|source| source.format).collect();
         let ranges = task_ranges(&preparation.pending(0..preparation.pending_len()), &formats);
-        ranges.into_iter().for_each(|range| self.add_task(job, Some(range)));
+        ranges.into_iter().for_each(|range| self.add_task(job, Some(range), Vec::new()));
         self.touch_consumers_of_job(job);
         self.finish_index(job, ready);
     }
@@ -274,9 +279,10 @@ impl Cluster {
 
     fn finish_index(&mut self, job: JobId, ready: &mut Ready) {
         let Some(shards) = self.preparations.get_mut(&job).and_then(Preparation::take_shards) else { return };
+        let Some(found) = self.jobs.get(&job) else { return };
         let defect = first_defect(&shards);
         let has_columns = shards.iter().any(|shard| shard.index.schema.is_some());
-        match Manifest::build(shards) {
+        match Manifest::of_source(shards, &found.spec.pipeline.source) {
             Ok(manifest) if self.is_unbounded(job) => {
                 let (growth, columns) = (Growth::of_manifest(&manifest), manifest.schema);
                 if let Some(preparation) = self.preparations.get_mut(&job) {
@@ -367,6 +373,9 @@ impl Cluster {
             found.first_record = FirstRecordWait::default();
         }
         self.record(Record::DatasetIndexed { job, dataset }, ready);
+        if let Some(found) = self.jobs.get_mut(&job) {
+            found.watch_epoch(false);
+        }
         self.begin_group_commits(job);
         if !partitions.is_empty() {
             self.record(Record::Grown { job, partitions, segment: None, epoch_ms: 0 }, ready);

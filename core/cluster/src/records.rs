@@ -10,6 +10,7 @@ use feedline_data::segments::Segment;
 use serde::{Deserialize, Serialize};
 
 use crate::state::slot_ownership::SlotOwnership;
+use crate::state::suspects::LostWorkers;
 
 /// Maximum number of splits in one record, so that a record fits into one log entry.
 const MAX_RECORD_SPLITS: usize = 16_384;
@@ -50,6 +51,10 @@ pub enum Record {
         worker: WorkerId,
         /// The splits.
         splits: Vec<SplitRef>,
+        /// Whether the worker was lost before it had computed these splits. A later record without this flag withdraws the
+        /// loss, because the worker has reported again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lost: bool,
     },
     /// Relaxed mode: splits were assigned to a consumer.
     Assigned {
@@ -101,6 +106,9 @@ pub enum Record {
         /// The mix weight changes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mix: Vec<MixChange>,
+        /// The workers that were lost before they had computed a split.
+        #[serde(default, skip_serializing_if = "LostWorkers::is_empty")]
+        lost: LostWorkers,
         /// Unbounded jobs: the recorded partitions and the undelivered segments.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         growth: Option<Box<Growth>>,

@@ -32,7 +32,9 @@ impl Cluster {
     }
 
     fn send_worker_plan(&mut self, id: WorkerId, ready: &mut Ready) {
-        let Some(parked) = self.workers.get_mut(&id).and_then(|worker| worker.parked.take()) else { return };
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let Some(parked) = worker.parked.take() else { return };
+        worker.on_plan_sent();
         self.worker_polls.remove(id);
         let plan = self.worker_plan(id);
         ready.replies.push((parked.request, Reply::Worker(plan)));

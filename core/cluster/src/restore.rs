@@ -36,6 +36,7 @@ impl Cluster {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) else { return };
         job.delivered_leases.clear();
         job.restore_consumers(now);
+        job.watch_epoch(true);
         for consumer in job.consumers.keys() {
             self.consumer_reports.set((id, *consumer), now);
         }
@@ -51,6 +52,9 @@ impl Cluster {
                 }
                 job.workers.insert(worker);
             }
+        }
+        if !job.suspects.is_empty() {
+            self.suspect_jobs.insert(id);
         }
         if job.dataset.is_none() {
             self.begin_preparation(id, SavedIndexes::default());

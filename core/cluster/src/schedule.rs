@@ -10,6 +10,7 @@ use crate::state::candidates::CandidateQueue;
 use crate::state::job::{TouchedStreams, TrackedJob};
 use crate::state::leases::LeaseHolder;
 use crate::state::run_workers::RunWorkers;
+use crate::state::suspects::Suspicion;
 use crate::{Cluster, Ready};
 
 /// Minimum number of splits leased ahead of each stream, so that one worker can compute a split while the consumer receives
@@ -23,12 +24,17 @@ pub(crate) const RECALL_MS: u64 = 2_000;
 
 /// New leases of one job.
 #[derive(Default)]
-struct Grants {
+pub(crate) struct Grants {
     by_worker: BTreeMap<WorkerId, Vec<SplitRef>>,
     splits: BTreeSet<SplitRef>,
 }
 
 impl Grants {
+    /// Leases of one worker.
+    pub(crate) fn of(worker: WorkerId, splits: Vec<SplitRef>) -> Self {
+        Self { splits: splits.iter().copied().collect(), by_worker: [(worker, splits)].into() }
+    }
+
     fn push(&mut self, worker: WorkerId, split: SplitRef) {
         if self.splits.insert(split) {
             self.by_worker.entry(worker).or_default().push(split);
@@ -100,7 +106,9 @@ impl Cluster {
             let worker = self.workers.get(&holder.worker);
             let stays = worker.is_some_and(|worker| !worker.draining && !worker.is_computed(id, split));
             // This worker may hold the split because the consumer could not reach another worker.
-            if is_old && stays && !candidates.contains(holder.worker) && !job.unreachable.has_split(split) {
+            let is_isolated = worker.is_some_and(|worker| worker.is_isolated);
+            let stays = stays && !is_isolated && !job.unreachable.has_split(split);
+            if is_old && stays && !candidates.contains(holder.worker) {
                 recalled.entry(holder.worker).or_default().push(split);
             }
         };
@@ -183,7 +191,7 @@ impl Cluster {
         run_workers: &mut RunWorkers,
         grants: &mut Grants,
     ) {
-        if grants.splits.contains(&split) {
+        if grants.splits.contains(&split) || job.is_held_back(split) {
             return;
         }
         let is_coordinated = job.running_layout().is_some_and(|layout| layout.coordinated);
@@ -276,6 +284,9 @@ impl Cluster {
         let mut idle: Vec<WorkerId> = candidates.workers().filter(is_idle).collect();
         for split in &job.late_splits {
             let Some(holder) = job.leases.get(*split).and_then(|lease| lease.only_holder()) else { continue };
+            if job.suspicion(*split) != Suspicion::None {
+                continue;
+            }
             let Some(index) = idle.iter().position(|worker| *worker != holder.worker) else { break };
             grants.push(idle.swap_remove(index), *split);
         }
@@ -285,7 +296,7 @@ impl Cluster {
         grants
     }
 
-    fn grant_all(&mut self, id: JobId, grants: Grants, ready: &mut Ready) {
+    pub(crate) fn grant_all(&mut self, id: JobId, grants: Grants, ready: &mut Ready) {
         for (worker, splits) in grants.by_worker {
             let Some(found) = self.workers.get_mut(&worker) else { continue };
             splits.iter().for_each(|split| found.add_lease(id, *split));

@@ -21,6 +21,7 @@ pub(crate) mod slot_ownership;
 pub(crate) mod slot_rebalance;
 pub(crate) mod step_queries;
 pub(crate) mod streams;
+pub(crate) mod suspects;
 pub(crate) mod task_queue;
 pub(crate) mod visited_map;
 pub(crate) mod worker;

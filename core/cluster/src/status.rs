@@ -63,6 +63,15 @@ impl Cluster {
         }
     }
 
+    /// Renews a job without consumers, whose client polls the status.
+    pub(crate) fn keep_index_job(&mut self, id: Option<JobId>) {
+        let now = self.now;
+        let job = id.and_then(|id| self.jobs.get_mut(&id));
+        if let Some(job) = job.filter(|job| job.spec.index_only) {
+            job.last_seen = now;
+        }
+    }
+
     fn job_status(&self, job: &TrackedJob) -> JobStatus {
         let mut operators: Vec<OperatorStats> = Vec::new();
         let mut store = StoreStats::default();

@@ -3,12 +3,14 @@
 
 mod changing;
 mod committing;
+mod empty;
 mod first_record;
 mod granting;
 mod graphs;
 mod growing;
 mod joining;
 mod limits;
+mod losses;
 mod opening;
 mod placing;
 mod preparing;

@@ -39,7 +39,8 @@ impl Cluster {
                 present = self.jobs.get(&job).map(|found| (job, found));
             }
             if let Some(from) = present.and_then(|(_, found)| found.next_offset(split)) {
-                leases.push(Lease { job, split, start_offset: from });
+                let lost_workers = present.map_or(0, |(_, found)| found.lost_workers(split));
+                leases.push(Lease { job, split, start_offset: from, lost_workers });
             }
         }
         if jobs > 1 {

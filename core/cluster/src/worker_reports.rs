@@ -35,6 +35,9 @@ impl Cluster {
         let poll = LongPoll::new(request, now, report.plan_revision, self.incarnation);
         self.worker_reports.set(id, now);
         self.worker_polls.set(id, now.saturating_add(self.settings.hold_ms));
+        if !self.workers.contains_key(&id) {
+            self.withdraw_losses(id, ready);
+        }
         self.update_worker(report);
         if let Some(earlier) = self.workers.get_mut(&id).and_then(|worker| worker.parked.replace(poll)) {
             // Requests may arrive out of order, so the parked request may be the later one. Both requests receive the
@@ -42,7 +45,11 @@ impl Cluster {
             ready.replies.push((earlier.request, Reply::Worker(self.worker_plan(id))));
         }
         self.update_worker_stats(id, stats);
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.on_plan_seen(poll.plan_revision);
+        }
         self.settle(id, poll.plan_revision);
+        self.withdraw_unconfirmed(id, poll.plan_revision);
         self.on_task_results(id, tasks, ready);
     }
 
@@ -94,7 +101,7 @@ impl Cluster {
         } else if has_new_load {
             self.touch_jobs_of_candidate(id, filled_memory);
         }
-        self.on_graph_states(graph_states);
+        self.on_graph_states(id, graph_states);
     }
 
     /// Updates the load of a worker in all jobs that have the worker as a candidate. If the worker's memory is now full,

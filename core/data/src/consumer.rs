@@ -69,7 +69,7 @@ pub enum RunKind {
     Batch,
     /// Rows that `remainder: drop` drops.
     Dropped,
-    /// Input rows that operators removed at the end of an epoch.
+    /// Input rows that operators removed at the end of an epoch; in a relaxed stream, at the end of a split.
     Removed,
 }
 
@@ -119,6 +119,8 @@ pub struct Assembler<P> {
     pending_empty_step: Option<u32>,
     /// Whether no further split follows.
     ended: bool,
+    /// Whether splits without rows are removed before a batch is full. A relaxed stream has no other end of its splits.
+    is_relaxed: bool,
 }
 
 impl<P: Clone> Assembler<P> {
@@ -131,7 +133,13 @@ impl<P: Clone> Assembler<P> {
             steps_epoch: 0,
             pending_empty_step: None,
             ended: false,
+            is_relaxed: false,
         }
+    }
+
+    /// Creates an assembler for a relaxed stream of this layout.
+    pub fn relaxed(layout: Layout) -> Self {
+        Self { is_relaxed: true, ..Self::new(layout) }
     }
 
     /// Appends the rows of `split` to the delivery order, starting at offset `from`. With `flush`, a batch ends at the end
@@ -201,7 +209,20 @@ impl<P: Clone> Assembler<P> {
             return has_piece || self.pending_empty_step.is_some();
         }
         let (rows, flush) = self.available_rows(self.layout.batch_rows);
-        self.pending_empty_step.is_some() || rows >= self.layout.batch_rows || flush
+        self.pending_empty_step.is_some()
+            || self.has_removed_front()
+            || rows >= self.layout.batch_rows
+            || flush
+    }
+
+    /// Whether operators have removed all remaining rows of the first split of a relaxed stream.
+    fn has_removed_front(&self) -> bool {
+        let is_removed = |front: &ExpectedSplit<P>| {
+            let mut pieces = front.pieces.iter();
+            front.next_arrival >= front.len
+                && pieces.all(|buffered| buffered.delivered_rows == buffered.piece.rows())
+        };
+        self.is_relaxed && self.splits.front().is_some_and(is_removed)
     }
 
     /// Returns the next run of rows if enough rows have arrived.
@@ -214,6 +235,11 @@ impl<P: Clone> Assembler<P> {
         }
         if self.layout.indivisible {
             return self.next_indivisible_batch();
+        }
+        if self.has_removed_front() {
+            let epoch = self.splits.front()?.split.epoch;
+            let parts = self.take_rows(0, true);
+            return Some(AssembledBatch { kind: RunKind::Removed, epoch, rows: 0, parts });
         }
         let wanted = self.layout.batch_rows;
         let (rows, flush) = self.available_rows(wanted);

@@ -2,8 +2,11 @@
 //! coordinator saves and reuses the manifest.
 
 mod changes;
+mod columns;
 mod content;
 mod content_id;
+mod merge;
+mod named;
 mod resuming;
 mod shard_changes;
 mod store_checksum;
@@ -16,6 +19,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 pub use self::changes::IndexReuse;
+pub use self::columns::{ColumnNotes, WidenedColumn};
 pub use self::content::is_index_id;
 pub use self::content_id::{ContentId, ShardDigest};
 pub use self::shard_changes::ShardChanges;
@@ -26,8 +30,7 @@ pub use self::values::{ShardValue, ShardValues, SharedValues};
 use crate::compression::ShardCompression;
 use crate::graph::GraphSummary;
 use crate::kafka_range::KafkaRange;
-use crate::schema::MAX_COLUMNS;
-use crate::schema::{ColumnType, ScalarType, Schema};
+use crate::schema::Schema;
 use crate::urls::without_commit;
 
 /// An object in a store, as returned by a listing.
@@ -93,7 +96,8 @@ pub struct Block {
     pub bytes: u64,
     /// The row group (Parquet), record batch (Arrow) or frame (LitData) that contains the block, the block's first item
     /// (LitData without frames), or its size in the file (ArrayRecord with several records per chunk, Arrow streams). 1 for a block
-    /// of a long run of a compressed shard, and 2 for its last block; plus 4 in a JSON array; 0 for other blocks.
+    /// of a long run of a compressed shard, and 2 for its last block; plus 4 in a JSON array. For a part of a divided sample in a tar
+    /// file, also the position of another part, in the bits above these. 0 for other blocks.
     pub group: u32,
     /// The encoded size of each row in bytes, if rows are large enough to be read individually; empty otherwise. The rows
     /// are contiguous from `offset`.
@@ -118,6 +122,9 @@ pub struct ShardIndex {
     pub schema: Option<Schema>,
     /// The defects of the shard, such as a truncated last record. Under `on_error: fail` any defect fails the job.
     pub defects: Vec<Defect>,
+    /// Additional results about the columns.
+    #[serde(default)]
+    pub columns: ColumnNotes,
     /// The compression of the whole shard; `None` if it is not compressed. In a compressed shard, the offsets and sizes of
     /// blocks and defects are those in the decompressed content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -216,27 +223,6 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Builds the manifest of indexed shards.
-    ///
-    /// # Errors
-    /// Returns a message that names the shard whose columns are incompatible with those of the other shards.
-    pub fn build(shards: Vec<Shard>) -> Result<Self, String> {
-        let mut merged: Option<(&Shard, Schema)> = None;
-        for shard in &shards {
-            let Some(schema) = &shard.index.schema else { continue };
-            match &mut merged {
-                None => merged = Some((shard, schema.clone())),
-                Some((first, merged)) => merge_schema(merged, schema, shard, first)?,
-            }
-        }
-        let schema = match merged {
-            Some((_, schema)) => schema,
-            None if shards.is_empty() => return Err("the dataset has no shards".to_owned()),
-            None => return Err(no_rows_error(&shards)),
-        };
-        Ok(Self { schema, shards })
-    }
-
     /// Returns a hash of the file names, sizes and row counts of all shards. A copy of the dataset has the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
@@ -296,67 +282,6 @@ fn no_rows_error(shards: &[Shard]) -> String {
             shards[0].object.url,
             shards.len() - 1
         ),
-    }
-}
-
-/// Merges the columns of another shard into `merged`. Integers widen to floating point, and single values to lists. A column
-/// may be missing from some shards.
-fn merge_schema(merged: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
-    for field in &other.fields {
-        let Some(current) = merged.get(&field.name) else {
-            if merged.fields.len() == MAX_COLUMNS {
-                return Err(format!(
-                    "shard {} brings the dataset above the limit of {MAX_COLUMNS} columns; list the required columns under `source.features`",
-                    shard.object.url
-                ));
-            }
-            merged.set(&field.name, field.column_type.clone());
-            continue;
-        };
-        let Some(wide) = common_type(current, &field.column_type) else {
-            return Err(format!(
-                "column `{}` is {} in {} but {} in {}; read the shards as two datasets, or remove the column from `source.features`",
-                field.name, current, first.object.url, field.column_type, shard.object.url
-            ));
-        };
-        merged.set(&field.name, wide);
-    }
-    Ok(())
-}
-
-/// Returns the narrowest type that represents the values of both types, or `None` if there is no such type.
-fn common_type(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
-    use ColumnType::{Binary, List, Scalar};
-    Some(match (a, b) {
-        _ if a == b => a.clone(),
-        (Scalar(a), Scalar(b)) => Scalar(common_scalar(*a, *b)?),
-        (List(a), List(b)) => List(Box::new(common_type(a, b)?)),
-        (List(items), single @ (Scalar(_) | Binary)) | (single @ (Scalar(_) | Binary), List(items)) => {
-            List(Box::new(common_type(items, single)?))
-        }
-        _ => return None,
-    })
-}
-
-fn common_scalar(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
-    use ScalarType::{Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
-    let rank = |scalar: ScalarType| match scalar {
-        Int8 | UInt8 => Some((0, 1)),
-        Int16 | UInt16 => Some((0, 2)),
-        Int32 | UInt32 => Some((0, 4)),
-        Int64 | UInt64 => Some((0, 8)),
-        Float16 => Some((1, 2)),
-        Float32 => Some((1, 4)),
-        Float64 => Some((1, 8)),
-        ScalarType::Bool => None,
-    };
-    let (low, high) = if rank(a)? <= rank(b)? { (a, b) } else { (b, a) };
-    match (rank(low)?.0, rank(high)?.0) {
-        (0, 1) if rank(low)?.1 >= 4 => Some(Float64),
-        (0, 1) | (1, 1) => Some(high),
-        // No type represents all values of a signed and an unsigned type exactly.
-        _ => (matches!(low, Int8 | Int16 | Int32 | Int64) == matches!(high, Int8 | Int16 | Int32 | Int64))
-            .then_some(high),
     }
 }
 

@@ -48,6 +48,9 @@ use crate::tenants::TenantReads;
 /// batch spans at most this number of splits.
 pub const MAX_WANTED_SPLITS: u32 = 16_384;
 
+/// Number of lost workers after which a split or an indexing task is not computed again.
+pub const MAX_LOST_WORKERS: u32 = 3;
+
 /// The definition of a job: the inputs that determine its rows, and the consumers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
@@ -230,6 +233,9 @@ pub struct Lease {
     pub split: SplitRef,
     /// The offset of the first undelivered row in the split.
     pub start_offset: u32,
+    /// The number of workers that were lost before they had computed the split. With [`MAX_LOST_WORKERS`], the worker
+    /// reports the first group as failed, without computing it.
+    pub lost_workers: u32,
 }
 
 /// A task to list a source, or to index some of its shards.
@@ -323,6 +329,9 @@ pub struct ConsumerPlan {
     pub ticket: String,
     /// Elastic jobs: the granted slots, instead of `streams`; `None` in other jobs.
     pub slots: Option<Vec<SlotGrant>>,
+    /// Whether a consumer of the job has delivered rows, or the job need not deliver any. Otherwise a consumer without rows
+    /// waits at its end, because the job may fail.
+    pub has_rows: bool,
     /// The queried steps. The consumer reports its positions at each step when it reaches the step.
     pub step_queries: Vec<StepId>,
     /// Unbounded jobs: the growth that the consumer does not know.

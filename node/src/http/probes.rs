@@ -12,6 +12,9 @@ use axum::routing::get;
 /// Returns `Ok` if the process is ready, otherwise the reason.
 pub(crate) type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// Returns `Ok` while the tasks of the role run, otherwise which task has ended.
+pub(crate) type Liveness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
 /// An answer to a probe.
 type ProbeAnswer = (StatusCode, String);
 
@@ -20,6 +23,8 @@ type ProbeAnswer = (StatusCode, String);
 pub(super) struct RoleProbes {
     /// The readiness check; empty while the role starts.
     readiness: Arc<OnceLock<Readiness>>,
+    /// The liveness check; empty before the tasks of the role start, and in a process without a role.
+    liveness: Arc<OnceLock<Liveness>>,
 }
 
 impl fmt::Debug for RoleProbes {
@@ -35,13 +40,28 @@ impl RoleProbes {
         let _ = self.readiness.set(readiness);
     }
 
+    /// Sets the liveness check of the role.
+    pub(super) fn set_liveness(&self, liveness: Liveness) {
+        // This fails only if the check is already set, but a role calls this method once.
+        let _ = self.liveness.set(liveness);
+    }
+
     /// Returns the routes of the probes.
     pub(super) fn routes(&self) -> Router {
         Router::new()
-            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/healthz", get(answer_liveness))
             .route("/readyz", get(answer_readiness))
             .route("/startupz", get(answer_startup))
             .with_state(self.clone())
+    }
+}
+
+/// Answers the liveness probe. It does not depend on other processes, because a restart would not help against their
+/// failures.
+async fn answer_liveness(State(probes): State<RoleProbes>) -> ProbeAnswer {
+    match probes.liveness.get().map_or(Ok(()), |check| check()) {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("unhealthy: {reason}\n")),
     }
 }
 

@@ -25,6 +25,23 @@ fn routes_with(secret: Option<&Secret>, jobs: JobSeriesSource) -> Router {
     metrics_routes(state).merge(RoleProbes::default().routes())
 }
 
+#[tokio::test]
+async fn a_role_whose_task_has_ended_is_not_alive() {
+    let probes = RoleProbes::default();
+    let task = tokio::spawn(async {});
+    let handle = task.abort_handle();
+    task.await.expect("the task does nothing");
+    let answer = |probes: &RoleProbes| response(probes.routes(), "/healthz", None);
+    assert!(answer(&probes).await.starts_with("HTTP/1.1 200 OK"), "no task has started");
+    probes.set_liveness(Box::new(move || match handle.is_finished() {
+        true => Err("the control loop has ended".to_owned()),
+        false => Ok(()),
+    }));
+    let answer = answer(&probes).await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.ends_with("unhealthy: the control loop has ended\n"), "{answer}");
+}
+
 /// Returns the client's end of a served connection.
 fn connect(routes: Router) -> DuplexStream {
     let (client, server) = duplex(CONNECTION_BYTES);

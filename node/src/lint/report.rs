@@ -47,6 +47,8 @@ pub(crate) struct DatasetReport {
     pub(crate) rows_are_exact: bool,
     /// The columns of the source and of a batch; `None` if they are unknown.
     pub(crate) columns: Option<Vec<ColumnReport>>,
+    /// Whether the sample determines all columns and their types. Later rows may have other columns or types.
+    pub(crate) columns_are_exact: bool,
     pub(crate) batch_columns: Option<Vec<ColumnReport>>,
 }
 
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_keys_of_the_json_report_are_stable() {
-        expect![[r#"{"file":"p.yaml","pipeline":"p","errors":1,"warnings":1,"findings":[{"check":"operator","severity":"error","message":"operator 1 (resize): there is no column `imge`; did you mean `image`? the columns are image, label","count":1,"url":null,"line":5},{"check":"empty-shard","severity":"warning","message":"`s3://b/x/7` is empty: write the shard again, or remove it","count":3,"url":"s3://b/x/7","line":null}],"dataset":{"shards":1000,"bytes":5000000000,"sampled_shards":32,"sampled_rows":24,"read_bytes":0,"requests":0,"rows":70000,"rows_are_exact":false,"columns":null,"batch_columns":null},"seconds":0.5}"#]]
+        expect![[r#"{"file":"p.yaml","pipeline":"p","errors":1,"warnings":1,"findings":[{"check":"operator","severity":"error","message":"operator 1 (resize): there is no column `imge`; did you mean `image`? the columns are image, label","count":1,"url":null,"line":5},{"check":"empty-shard","severity":"warning","message":"`s3://b/x/7` is empty: write the shard again, or remove it","count":3,"url":"s3://b/x/7","line":null}],"dataset":{"shards":1000,"bytes":5000000000,"sampled_shards":32,"sampled_rows":24,"read_bytes":0,"requests":0,"rows":70000,"rows_are_exact":false,"columns":null,"columns_are_exact":false,"batch_columns":null},"seconds":0.5}"#]]
             .assert_eq(&serde_json::to_string(&report()).unwrap());
     }
 }

@@ -45,7 +45,7 @@ pub(crate) async fn check(
             return checks;
         }
     };
-    let columns = sampling::check_columns(sample, sampler.dataset(), operators.read_schema());
+    let columns = sampling::check_columns(sample, &pipeline.source, operators.read_schema());
     let readable = columns.is_empty();
     checks.findings.extend(columns);
     if readable {

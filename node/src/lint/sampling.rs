@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use feedline_data::manifest::{Manifest, Shard, ShardRef};
-use feedline_data::pipeline::PipelinePart;
+use feedline_data::pipeline::{PipelinePart, Source};
 use feedline_data::schema::Schema;
 use feedline_worker::sample::{Dataset, SampledShard, SourceError};
 use futures::StreamExt;
@@ -114,29 +114,67 @@ fn check_shard(shard: &ShardRef, sampled: &SampledShard, fails_on_defects: bool)
     findings
 }
 
-/// Merges the columns of the sampled shards, as the manifest of a job does. `None` if no shard has rows.
-pub(crate) fn merge_columns(sample: &ShardSample) -> Result<Option<Schema>, Finding> {
+/// Merges the columns of the sampled shards, as the manifest of a job does. `None` if no shard has rows. `is_exact` is whether the
+/// sample determines the columns.
+pub(crate) fn merge_columns(
+    sample: &ShardSample,
+    source: &Source,
+    is_exact: bool,
+) -> Result<Option<Schema>, Finding> {
     let with_rows = sample.shards.iter().filter(|(_, sampled)| sampled.index.schema.is_some());
     let shards: Vec<Shard> =
         with_rows.map(|(object, sampled)| Shard::new(object.clone(), sampled.index.clone())).collect();
     if shards.is_empty() {
         return Ok(None);
     }
-    match Manifest::build(shards) {
-        Ok(manifest) => Ok(Some(manifest.schema)),
-        Err(sentence) => Err(Finding::new(Check::SchemaDifference, sentence)),
+    let mut manifest =
+        Manifest::build(shards).map_err(|sentence| Finding::new(Check::SchemaDifference, sentence))?;
+    if let Some(sentence) = manifest.missing_column(source) {
+        let sentence = match is_exact {
+            true => sentence,
+            false => format!(
+                "{sentence}; only a sample was read, and later rows may have the column, so the operators are not checked"
+            ),
+        };
+        let field = if source.mix.is_some() { "mix" } else { "features" };
+        let finding = Finding::new(Check::MissingColumn, sentence).warning_if(!is_exact);
+        return Err(finding.in_part(PipelinePart::Source(field)));
     }
+    manifest.add_optional_columns(source);
+    Ok(Some(manifest.schema))
 }
 
-/// Reports columns that the pipeline reads and that only some shards have. Parquet and Arrow files cannot be read without
-/// them; rows of other formats have a null.
-pub(crate) fn check_columns(sample: &ShardSample, dataset: &Dataset, read: &Schema) -> Vec<Finding> {
+/// Whether the sample determines the columns and their types: whether it contains all shards, and all rows of each shard whose
+/// rows determine them.
+pub(crate) fn are_columns_exact(shards: &[ShardRef], sample: &ShardSample) -> bool {
+    let present = shards.iter().filter(|shard| !shard.is_empty()).count();
+    let is_exact = |(shard, sampled): &(ShardRef, SampledShard)| {
+        sampled.index.columns.is_fixed || sampled.is_whole(shard)
+    };
+    sample.shards.len() == present && sample.shards.iter().all(is_exact)
+}
+
+/// Reports columns that the pipeline reads and that only some shards have. They must be optional in formats in which all rows of
+/// a shard have the same columns; rows of other formats have a null.
+pub(crate) fn check_columns(sample: &ShardSample, source: &Source, read: &Schema) -> Vec<Finding> {
+    let datasets = source.datasets();
     let mut findings = Vec::new();
     for (shard, sampled) in &sample.shards {
         let Some(schema) = &sampled.index.schema else { continue };
-        let Some(missing) = read.names().find(|name| schema.get(name).is_none()) else { continue };
-        let is_required = dataset.requires_columns(shard);
-        let fix = if is_required { "write the shard again with this column" } else { "its rows have a null" };
+        let Some(dataset) = datasets.get(shard.part as usize) else { continue };
+        // The columns of the other datasets of a mix are null.
+        let of_dataset = sample.shards.iter().filter(|(other, _)| other.part == shard.part);
+        let known: BTreeSet<&str> =
+            of_dataset.filter_map(|(_, other)| other.index.schema.as_ref()).flat_map(Schema::names).collect();
+        let is_missing = |name: &&str| {
+            schema.get(name).is_none() && known.contains(*name) && !dataset.optional.contains(*name)
+        };
+        let Some(missing) = read.names().find(is_missing) else { continue };
+        let is_required = sampled.index.columns.is_fixed;
+        let fix = match is_required {
+            true => "write the shard again with this column, or declare it optional under `source.features`",
+            false => "its rows have a null",
+        };
         let message = format!("`{}` has no column `{missing}`, which other shards have: {fix}", shard.url);
         findings.push(Finding::new(Check::SchemaDifference, message).at(shard).warning_if(!is_required));
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use feedline_data::manifest::{Manifest, Shard, ShardRef};
-use feedline_data::pipeline::{Normalize, OperatorKind, Pipeline, infer};
+use feedline_data::pipeline::{Normalize, OperatorKind, Pipeline, Source, infer};
 use feedline_data::schema::Schema;
 use feedline_worker::sample::{Column, PipelineSampler, SampleOperators, SampledShard, TransformFailure};
 use feedline_worker::{FunctionSettings, ObjectAccess};
@@ -62,7 +62,7 @@ pub(crate) async fn read(
     let listed = sampler.dataset().list().await.map_err(Failure::failed)?;
     let listed = sampler.exclude(listed).map_err(Failure::failed)?;
     let shards = sample(&sampler, &listed, count).await?;
-    let source = merged_columns(&shards)?;
+    let source = merged_columns(&shards, &pipeline.source)?;
     let schemas = infer(pipeline, &source).map_err(Failure::invalid_usage)?;
     let batch = schemas.last().unwrap_or(&source);
     let mut previewed = PreviewedRows {
@@ -108,14 +108,23 @@ async fn sample(
     Ok(sampled)
 }
 
-fn merged_columns(shards: &[(ShardRef, SampledShard, u32)]) -> Result<Schema, Failure> {
+/// Merges the columns of the sampled shards, as the manifest of a job does.
+fn merged_columns(shards: &[(ShardRef, SampledShard, u32)], source: &Source) -> Result<Schema, Failure> {
     let shard = |(object, sampled, _): &(ShardRef, SampledShard, u32)| {
         Shard::new(object.clone(), sampled.index.clone())
     };
     if shards.is_empty() {
         return Err(Failure::failed("the dataset has no rows: check `source.url`"));
     }
-    let manifest = Manifest::build(shards.iter().map(shard).collect()).map_err(Failure::failed)?;
+    let mut manifest = Manifest::build(shards.iter().map(shard).collect()).map_err(Failure::failed)?;
+    if let Some(sentence) = manifest.missing_column(source) {
+        let is_exact = shards
+            .iter()
+            .all(|(shard, sampled, _)| sampled.index.columns.is_fixed || sampled.is_whole(shard));
+        let sampled = if is_exact { "" } else { "; a preview reads only the first rows of some shards" };
+        return Err(Failure::failed(format!("{sentence}{sampled}")));
+    }
+    manifest.add_optional_columns(source);
     Ok(manifest.schema)
 }
 

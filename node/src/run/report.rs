@@ -3,7 +3,7 @@
 use std::fmt;
 
 use feedline_client::audit::AuditReport;
-use feedline_data::manifest::Manifest;
+use feedline_data::manifest::{DatasetSummary, Manifest, WidenedColumn};
 use feedline_data::messages::{OperatorStats, ProcessCpu, StoreStats};
 use serde::Serialize;
 
@@ -52,6 +52,8 @@ pub(crate) struct RunReport {
     pub(crate) skipped: SkippedRowsReport,
     /// Parts of the dataset that cannot be read.
     pub(crate) defects: UnreadablePartsReport,
+    /// Columns of the data that differ from the delivered columns.
+    pub(crate) columns: ColumnsReport,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Reads from the store, summed over workers.
@@ -60,6 +62,65 @@ pub(crate) struct RunReport {
     pub(crate) worker_cpu: Vec<CpuReport>,
     /// Peak memory of the processes.
     pub(crate) peak_rss_bytes: PeakRss,
+}
+
+/// Columns of the data that differ from the delivered columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct ColumnsReport {
+    /// Names of columns in the data that `source.features` does not contain.
+    pub(crate) ignored: Vec<String>,
+    /// Columns in which values of several types were converted without loss to a common type.
+    pub(crate) widened: Vec<WidenedColumnReport>,
+}
+
+/// A column whose values were converted without loss to a wider type.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct WidenedColumnReport {
+    /// Name of the column.
+    pub(crate) column: String,
+    /// A type of values in the data.
+    pub(crate) from: String,
+    /// The type of the column.
+    pub(crate) to: String,
+}
+
+impl From<&DatasetSummary> for ColumnsReport {
+    fn from(dataset: &DatasetSummary) -> Self {
+        let widened = |WidenedColumn { column, from, to }: &WidenedColumn| WidenedColumnReport {
+            column: column.clone(),
+            from: from.to_string(),
+            to: to.to_string(),
+        };
+        Self { ignored: dataset.ignored.clone(), widened: dataset.widened.iter().map(widened).collect() }
+    }
+}
+
+impl ColumnsReport {
+    /// Returns the lines of the text report, without columns that do not differ.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        if !self.ignored.is_empty() {
+            let names: Vec<&str> = self.ignored.iter().take(MAX_LISTED).map(String::as_str).collect();
+            let count = format_count(self.ignored.len() as u64, "column");
+            lines.push(("ignored", format!("{count}: {}{}", names.join(", "), and_more(self.ignored.len()))));
+        }
+        if !self.widened.is_empty() {
+            let widened = |column: &WidenedColumnReport| {
+                format!("{} from {} to {}", column.column, column.from, column.to)
+            };
+            let listed: Vec<String> = self.widened.iter().take(MAX_LISTED).map(widened).collect();
+            lines.push(("widened", format!("{}{}", listed.join(", "), and_more(self.widened.len()))));
+        }
+        lines
+    }
+}
+
+/// Describes the entries of a list above [`MAX_LISTED`].
+fn and_more(count: usize) -> String {
+    match count.saturating_sub(MAX_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    }
 }
 
 /// Rows that could not be processed and were skipped or replaced.
@@ -275,14 +336,17 @@ impl RunReport {
         if let (Some(digest), Some(content)) = (&self.digest, &self.content_digest) {
             lines.push(("digest", format!("{digest} in order, {content} of the content")));
         }
-        if let Some(AuditReport { expected, once, missing, repeated, unexpected }) = &self.audit {
-            let mut counts =
-                format!("{expected} rows expected, {once} once, {missing} missing, {repeated} repeated");
+        if let Some(AuditReport { expected, once, skipped, missing, repeated, unexpected }) = &self.audit {
+            let skipped = if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+            let mut counts = format!(
+                "{expected} rows expected, {once} once{skipped}, {missing} missing, {repeated} repeated"
+            );
             if *unexpected > 0 {
                 counts.push_str(&format!(", {unexpected} unexpected"));
             }
             lines.push(("audit", counts));
         }
+        lines.extend(self.columns.lines());
         lines.push(("memory", self.memory()));
         if self.skipped.count > 0 {
             lines.push(("skipped", format_count(self.skipped.count, "row")));

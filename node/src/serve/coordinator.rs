@@ -73,6 +73,8 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     let mut keda =
         scaler.and_then(|scaler| scaler.serve_keda(coordinator.service(), observer, protocol_version));
+    let health = coordinator.health();
+    http.set_liveness(Box::new(move || health.check()));
     // A coordinator has started even if it waits for a leader, or to join a cluster.
     http.set_ready(readiness(&coordinator));
     announce("coordinator", bound.address, &http)?;

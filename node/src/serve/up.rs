@@ -7,7 +7,7 @@ use std::sync::Arc;
 use feedline_access::ProtectedFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
 use feedline_proto::{CoordinatorService, PROTOCOL_VERSION};
-use feedline_worker::{ObjectAccess, WorkerSettings};
+use feedline_worker::{ObjectAccess, WorkerHealth, WorkerSettings};
 use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
 
@@ -83,6 +83,11 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         nodes.push(node);
     }
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
+    let (health, workers) = (coordinator.health(), nodes.iter().map(|node| node.worker.running.health()));
+    let workers: Vec<WorkerHealth> = workers.collect();
+    http.set_liveness(Box::new(move || {
+        health.check().and_then(|()| workers.iter().try_for_each(WorkerHealth::check))
+    }));
     http.set_ready(Box::new(|| Ok(())));
     announce("coordinator", bound.address, &http)?;
     let lines: Vec<String> =

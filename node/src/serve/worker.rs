@@ -90,6 +90,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let worker = local_workers::start(settings, coordinator)?;
     worker.running.set_peers(PeerConnections::new(security.credentials.clone()));
     let mut server = GrpcServer::start_worker(bound.listener, security.tls(), &worker, local);
+    let health = worker.running.health();
+    http.set_liveness(Box::new(move || health.check()));
     http.set_ready(readiness(&worker.contact, &coordinators));
     announce("worker", bound.address, &http)?;
     tokio::select! {

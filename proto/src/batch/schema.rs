@@ -22,7 +22,7 @@ const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
 /// Returns the Arrow schema of batches with these columns.
 ///
 /// A tensor is a fixed-size list without nulls, with the extension type `arrow.fixed_shape_tensor` and its shape. Text,
-/// bytes, lists and scalars may be null. A valid pipeline has no images of varying size in its output. This function would
+/// bytes, lists and scalars may be null, and so may tensors in lists. A valid pipeline has no images of varying size in its output. This function would
 /// convert them to bytes.
 pub fn output_schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<Field> =
@@ -53,30 +53,48 @@ fn output_field(name: &str, column_type: &ColumnType) -> Field {
         ColumnType::Scalar(scalar) => Field::new(name, scalar_type(*scalar), true),
         ColumnType::Utf8 => Field::new(name, DataType::Utf8, true),
         ColumnType::Binary | ColumnType::Image => Field::new(name, DataType::Binary, true),
-        ColumnType::List(inner) => {
-            Field::new(name, DataType::List(Arc::new(output_field("item", inner))), true)
-        }
-        ColumnType::Tensor { scalar, shape } => tensor_field(name, *scalar, shape),
+        ColumnType::List(inner) => Field::new(name, DataType::List(Arc::new(item_field(inner))), true),
+        ColumnType::Tensor { scalar, shape } => tensor_column(name, *scalar, shape),
     }
 }
 
-fn tensor_field(name: &str, scalar: ScalarType, shape: &[u32]) -> Field {
-    let elements = shape.iter().map(|&extent| u64::from(extent)).product::<u64>();
-    // The engine has already rejected rows with more than 2^31 elements, because such rows do not fit into memory.
-    let elements = i32::try_from(elements).unwrap_or(i32::MAX);
+/// The field of the elements of lists. Tensors in lists may be null and may have null elements, because no operator writes them
+/// in place.
+fn item_field(column_type: &ColumnType) -> Field {
+    match column_type {
+        ColumnType::Tensor { scalar, shape } => {
+            let item = Field::new("item", scalar_type(*scalar), true);
+            tensor_field(Field::new("item", tensor_type(item, shape), true), shape)
+        }
+        other => output_field("item", other),
+    }
+}
+
+fn tensor_column(name: &str, scalar: ScalarType, shape: &[u32]) -> Field {
     let element = match scalar {
         ScalarType::Bool => DataType::UInt8,
         other => scalar_type(other),
     };
-    let mut metadata = HashMap::from([
+    let item = Field::new("item", element, false);
+    let mut field = tensor_field(Field::new(name, tensor_type(item, shape), false), shape);
+    if scalar == ScalarType::Bool {
+        field.metadata_mut().insert(BOOL_TENSOR_KEY.to_owned(), "true".to_owned());
+    }
+    field
+}
+
+fn tensor_type(item: Field, shape: &[u32]) -> DataType {
+    let elements = shape.iter().map(|&extent| u64::from(extent)).product::<u64>();
+    // The engine has already rejected rows with more than 2^31 elements, because such rows do not fit into memory.
+    DataType::FixedSizeList(Arc::new(item), i32::try_from(elements).unwrap_or(i32::MAX))
+}
+
+/// Adds the extension type with the shape of a tensor.
+fn tensor_field(field: Field, shape: &[u32]) -> Field {
+    field.with_metadata(HashMap::from([
         (EXTENSION_NAME_KEY.to_owned(), TENSOR_EXTENSION.to_owned()),
         (EXTENSION_METADATA_KEY.to_owned(), serde_json::json!({ "shape": shape }).to_string()),
-    ]);
-    if scalar == ScalarType::Bool {
-        metadata.insert(BOOL_TENSOR_KEY.to_owned(), "true".to_owned());
-    }
-    let item = Arc::new(Field::new("item", element, false));
-    Field::new(name, DataType::FixedSizeList(item, elements), false).with_metadata(metadata)
+    ]))
 }
 
 fn scalar_type(scalar: ScalarType) -> DataType {

@@ -40,6 +40,20 @@ fn batch_of(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays).unwrap()
 }
 
+/// Lists of vectors with two booleans. Lists, vectors and booleans may be null.
+fn vector_lists(rows: &[Row]) -> ListArray {
+    let vectors = || rows.iter().flat_map(|row| row.list.iter().flatten().map(move |text| (text, row.truth)));
+    let values: BooleanArray =
+        vectors().flat_map(|(text, truth)| [text.as_ref().map(|text| text.len() > 5), truth]).collect();
+    let item = Arc::new(Field::new("item", DataType::Boolean, true));
+    let nulls: NullBuffer = vectors().map(|(text, _)| text.is_some()).collect();
+    let vectors = FixedSizeListArray::new(item, 2, Arc::new(values), Some(nulls));
+    let item = Arc::new(Field::new("item", vectors.data_type().clone(), true));
+    let lengths = rows.iter().map(|row| row.list.as_ref().map_or(0, Vec::len));
+    let nulls: NullBuffer = rows.iter().map(|row| row.list.is_some()).collect();
+    ListArray::new(item, OffsetBuffer::from_lengths(lengths), Arc::new(vectors), Some(nulls))
+}
+
 fn random_batch(rows: &[Row]) -> RecordBatch {
     let numbers: Int64Array = rows.iter().map(|row| row.number).collect();
     let texts: StringArray = rows.iter().map(|row| row.text.clone()).collect();
@@ -72,6 +86,7 @@ fn random_batch(rows: &[Row]) -> RecordBatch {
         ("lists", Arc::new(lists.finish())),
         ("fixed", Arc::new(fixed)),
         ("group", Arc::new(group)),
+        ("vectors", Arc::new(vector_lists(rows))),
         ("nothing", Arc::new(NullArray::new(rows.len()))),
     ])
 }
@@ -289,4 +304,23 @@ fn lists_of_a_batch_with_one_row_are_encoded_in_place() {
     assert_eq!((tensors.len(), tensors.value_length()), (3, 2));
     assert_eq!(tensors.values().as_primitive::<UInt8Type>().values()[..], [1, 2, 3, 4, 5, 6]);
     assert_eq!((values(2).len(), decoded.num_rows()), (0, 1));
+}
+
+#[test]
+fn tensors_in_lists_may_be_null() {
+    let row = |list| Row { number: None, truth: None, text: None, bytes: None, list };
+    let vectors = vector_lists(&[
+        row(Some(vec![Some("long enough".to_owned()), None])),
+        row(None),
+        row(Some(vec![Some(String::new())])),
+    ]);
+    let tensor = ColumnType::Tensor { scalar: ScalarType::Bool, shape: vec![1, 2] };
+    let schema = output_schema(&Schema::new([("vectors", ColumnType::List(Box::new(tensor)))]));
+    let batch = batch_of(vec![("vectors", Arc::new(vectors))]);
+    let (layout, data) = encode_batch(&batch.slice(0, 2)).unwrap();
+    let decoded = decode_batch(&schema, &layout, &data).unwrap();
+    let DataType::List(item) = decoded.schema().field(0).data_type().clone() else { panic!("no lists") };
+    assert_eq!(item.metadata()["ARROW:extension:metadata"], r#"{"shape":[1,2]}"#);
+    let decoded = arrow::compute::cast(decoded.column(0), batch.schema().field(0).data_type()).unwrap();
+    assert_eq!(&decoded, &batch.column(0).slice(0, 2));
 }

@@ -29,7 +29,7 @@ json!(GrowthPosition, GrowthUpdate, JobSegments);
 tuple!((JobId, SplitRef) => JobSplit { job, split });
 tuple!((u32, StreamPosition) => PositionOfStream { stream, position });
 
-message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes, newest_ms });
+message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes, skipped_rows, newest_ms });
 message!(ProcessCpu, "cpu", { process_ns, transport_ns });
 message!(StoreStats, "store", { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
 message!(EncodingStats, "encodings", { operators_before, encoding, rows, plain_bytes, encoded_bytes, encode_ns, plain_ns, encoded_ns });

@@ -2,9 +2,9 @@
 
 use feedline_data::graph::GraphSummary;
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ContentId, DatasetSummary, Defect, IndexedShard, Manifest, Shard, ShardChanges,
-    ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues, SharedValues, StoreChecksum, TopicRange,
-    TopicRanges,
+    Block, ChecksumAlgorithm, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard, Manifest, Shard,
+    ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues, SharedValues, StoreChecksum,
+    TopicRange, TopicRanges, WidenedColumn,
 };
 use feedline_data::runs::{PartRuns, RunSummary};
 use feedline_data::shared_vec::SharedVec;
@@ -33,9 +33,11 @@ impl Wire<Vec<wire::ShardValue>> for ShardValues {
 message!(Defect, "defect", { offset, reason });
 message!(ShardChanges, "changes", { rewritten, added, removed });
 message!(DatasetSummary, "dataset", {
-    fingerprint, rows, bytes, shards, blocks, schema, defects, part_rows, content, index, changes, is_compressed,
+    fingerprint, rows, bytes, shards, blocks, schema, defects, part_rows, widened, ignored, content, index, changes, is_compressed,
     runs, ranges, part_runs, batch_bytes, graph,
 });
+message!(ColumnNotes, "columns", { untyped, widened, ignored, is_fixed });
+message!(WidenedColumn, "widened", { column, from, to });
 message!(TopicRanges, "ranges", { columns, partitions });
 message!(TopicRange, "ranges.partitions", { url, range, part, block_rows, row_bytes });
 message!(PartRuns, "part_runs", { is_compressed, long_rows, decoder_bytes, run_rows, lane_rows });
@@ -158,6 +160,7 @@ fn write_index(index: &ShardIndex, digest: Option<ShardDigest>) -> wire::ShardIn
         row_bytes: blocks.iter().flat_map(|block| &block.row_bytes).copied().collect(),
         schema: index.schema.clone().into_wire(),
         defects: index.defects.clone().into_wire(),
+        columns: Some(index.columns.clone().into_wire()),
         digest: digest.map(write_digest),
         compression: index.compression.clone().into_wire(),
         graph: index.graph.clone().into_wire(),
@@ -174,6 +177,7 @@ impl Wire<wire::ShardIndex> for IndexedShard {
             blocks: read_blocks(&message)?,
             schema: Wire::from_wire(message.schema, "index.schema")?,
             defects: Wire::from_wire(message.defects, "index.defects")?,
+            columns: Wire::from_wire(message.columns.unwrap_or_default(), "index.columns")?,
             compression: Wire::from_wire(message.compression, "index.compression")?,
             graph: Wire::from_wire(message.graph, "index.graph")?,
         };

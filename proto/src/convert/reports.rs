@@ -39,7 +39,7 @@ message!(PartitionedJob, "partition", { job, workers, ticket });
 message!(GroupCommit, "commit", { job, delivered, offsets });
 message!(PartitionOffset, "offset", { topic, partition, offset });
 message!(DeliveredPrefix, "delivered", { epoch, rows });
-message!(Lease, "lease", { job, split, start_offset });
+message!(Lease, "lease", { job, split, start_offset, lost_workers });
 message!(TenantCacheQuota, "tenant", { tenant, cache_bytes, jobs });
 
 message!(Task, "task", { id, source, shards, reads, lists_growth });
@@ -95,7 +95,7 @@ message!(SlotReport, "slots", { claims, leaving, slot_ns });
 message!(SlotPosition, "slot", { stream, generation, position, stopped });
 
 message!(ConsumerPlan, "plan", {
-    revision, state, layout, streams, splits, exhausted, max_splits, consumers, ticket, slots, step_queries,
+    revision, state, layout, streams, splits, exhausted, max_splits, consumers, ticket, slots, has_rows, step_queries,
     growth,
 });
 message!(PlannedSplit, "split", { split, start_offset, workers });

@@ -16,8 +16,8 @@ use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, DatasetSummary, Defect, Manifest, Shard, ShardDigest, ShardIndex, ShardRef,
-    ShardValue, StoreChecksum,
+    Block, ChecksumAlgorithm, ColumnNotes, DatasetSummary, Defect, Manifest, Shard, ShardDigest, ShardIndex,
+    ShardRef, ShardValue, StoreChecksum, WidenedColumn,
 };
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::*;
@@ -87,6 +87,7 @@ pub(crate) fn source() -> Source {
         url: vec!["s3://bucket/train/".to_owned(), "file:///data/*.tar".to_owned()],
         format: Format::WebDataset,
         features: BTreeMap::from([("image".to_owned(), "jpg".to_owned())]),
+        optional: ["image".to_owned()].into(),
         credentials: Some("imagenet".to_owned()),
         kafka: None,
         mix: None,
@@ -245,9 +246,18 @@ fn shard(number: u64, blocks: &[(u32, bool)]) -> Shard {
     };
     let defects = vec![Defect { offset: 17, reason: "the record is truncated".to_owned() }];
     let schema = (!blocks.is_empty()).then(schema);
+    let int64 = || ColumnType::Scalar(ScalarType::Int64);
+    let widened =
+        WidenedColumn { column: "x".to_owned(), from: int64(), to: ColumnType::List(Box::new(int64())) };
+    let columns = ColumnNotes {
+        untyped: vec!["words".to_owned()],
+        widened: vec![widened],
+        ignored: vec!["meta".to_owned()],
+        is_fixed: true,
+    };
     let blocks = blocks.iter().enumerate().map(block).collect();
     let compression = (number == 2).then(compression);
-    let index = ShardIndex { blocks, schema, defects, compression, graph: Some(Box::new(graph())) };
+    let index = ShardIndex { blocks, schema, defects, columns, compression, graph: Some(Box::new(graph())) };
     let parts = ShardDigest::Parts([2; 32]);
     let checksum = StoreChecksum::new(ChecksumAlgorithm::Crc64Nvme, 3, &[4; 8]);
     let digests = [None, Some(ShardDigest::Whole([1; 32])), Some(parts.with_checksum(checksum))];
@@ -290,6 +300,7 @@ fn delivered() -> ConsumerStats {
         step_ns: 5,
         copy_ns: 7,
         network_bytes: 6,
+        skipped_rows: 8,
         newest_ms: 8,
     }
 }
@@ -309,6 +320,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
+        has_rows: true,
         step_queries: vec![step(), StepId { epochs: None, batches_per_stream: 0, extra_batches: 0 }],
         growth: Some(Box::new(growth::update())),
     }

@@ -1,10 +1,14 @@
 //! A worker stays within its memory budget with fast and with slow consumers.
 
 use std::fs;
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, BinaryBuilder, Int64Array, RecordBatch};
 use feedline_tests::http::{metric, try_metric};
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, assert_clean, compress, data, wait_for};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use tempfile::TempDir;
 
 /// Memory outside the budget and the code: stacks, decoders, transport.
@@ -116,6 +120,52 @@ fn peak_memory_stays_under_the_budget_with_whole_block_reads() {
         let peak = peak(&scratch, &file, "64MiB", &[]);
         eprintln!("budget 64 MiB, {file}: peak {} MiB", peak >> 20);
         assert!(peak < (64 << 20) + BESIDE_BYTES, "{file}: peak {} MiB", peak >> 20);
+    }
+}
+
+/// Writes rows of 4 KiB as one row group without a page index and without compression.
+fn make_row_group(path: &str, rows: usize) {
+    let mut state = 1_u64;
+    let mut payload = BinaryBuilder::with_capacity(rows, rows * 4096);
+    for _ in 0..rows {
+        let mut value = Vec::with_capacity(4096);
+        while value.len() < 4096 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            value.extend_from_slice(&state.to_le_bytes());
+        }
+        payload.append_value(value);
+    }
+    let batch = RecordBatch::try_from_iter([
+        ("id", Arc::new(Int64Array::from_iter_values(0..rows as i64)) as ArrayRef),
+        ("payload", Arc::new(payload.finish())),
+    ]);
+    let batch = batch.expect("the columns have the same length");
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(None)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .build();
+    let file = fs::File::create(path).expect("the scratch directory is writable");
+    let mut writer =
+        ArrowWriter::try_new(file, batch.schema(), Some(properties)).expect("the types are supported");
+    writer.write(&batch).expect("the disk has room");
+    writer.close().expect("the disk has room");
+}
+
+/// The row group has several times as many bytes as the budget.
+#[test]
+fn peak_memory_stays_under_the_budget_with_a_large_row_group() {
+    const ROWS: usize = 60_000;
+    let scratch = Scratch::new();
+    let data = scratch.file("group.parquet");
+    make_row_group(&data, ROWS);
+    for shuffle in ["", "seed: 1\nshuffle: { window: 4096 }\n"] {
+        let text = format!(
+            "name: group\nsource: {{ url: \"{data}\", format: parquet }}\n{shuffle}operators: [ batch: {{ size: 256 }} ]\n"
+        );
+        let peak = peak(&scratch, &scratch.write("group.yaml", &text), "64MiB", &[]);
+        eprintln!("budget 64 MiB, one row group: peak {} MiB", peak >> 20);
+        assert!(peak < (64 << 20) + BESIDE_BYTES, "{text}: peak {} MiB", peak >> 20);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Writes the input columns of a function to the shared region as plain buffers, and describes their locations.
 
 use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, UInt8Type};
 use feedline_data::schema::{ColumnType, ScalarType};
-use feedline_operators::{Column, Image, arrow_scalar};
+use feedline_operators::{Column, Image, SourceTensors, arrow_scalar};
 use serde_json::{Value, json};
 
 use crate::outputs::numpy_name;
@@ -16,18 +17,14 @@ pub(crate) fn write_column(
     region: &mut SharedRegion,
     failed: &mut Vec<(usize, String)>,
 ) -> Result<Value, String> {
-    let writer = ColumnWriter { name, region };
+    let mut writer = ColumnWriter { name, region };
     match (column, column_type) {
         (Column::Tensor(tensor), _) => {
             let bytes = tensor.rows * tensor.row_bytes();
             writer.write_numbers(&tensor.data[..bytes], tensor.scalar, &tensor.shape)
         }
         (Column::Images(images), _) => writer.write_images(images),
-        (Column::Arrow(array), ColumnType::Tensor { scalar, shape }) => {
-            writer.write_tensors(array, *scalar, shape)
-        }
         (Column::Arrow(array), column_type) => {
-            let mut writer = writer;
             writer.write_array(array, column_type, &mut |row, reason| failed.push((row, reason)))
         }
     }
@@ -54,7 +51,7 @@ impl ColumnWriter<'_> {
         })
     }
 
-    fn write_numbers(mut self, bytes: &[u8], scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
+    fn write_numbers(&mut self, bytes: &[u8], scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
         let at = self.write_bytes(bytes)?;
         Ok(json!({"kind": "number", "dtype": numpy_name(scalar), "shape": shape, "at": at}))
     }
@@ -79,14 +76,24 @@ impl ColumnWriter<'_> {
         Ok(json!({"kind": "image", "sizes": sizes, "offsets": offsets, "data": data}))
     }
 
-    /// Writes tensors of the source, which contain no nulls.
-    fn write_tensors(self, array: &ArrayRef, scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
-        let lists = array.as_fixed_size_list_opt().ok_or_else(|| {
-            format!("column `{}` contains {} instead of tensors", self.name, array.data_type())
-        })?;
-        let per_row = lists.value_length() as usize;
-        let values = lists.values().slice(lists.offset() * per_row, lists.len() * per_row);
-        let bytes = self.number_bytes(&values, scalar)?;
+    /// Writes tensors of the source, or of the lists of a column.
+    fn write_tensors(
+        &mut self,
+        array: &ArrayRef,
+        (scalar, shape): (ScalarType, &[u32]),
+        fail: &mut dyn FnMut(usize, String),
+    ) -> Result<Value, String> {
+        let tensors =
+            SourceTensors::new(array, (scalar, shape), self.name).map_err(|error| error.to_string())?;
+        let bytes = tensors.bytes();
+        let Some(nulls) = tensors.element_nulls() else {
+            return self.write_numbers(&bytes, scalar, shape);
+        };
+        let mut bytes = bytes.to_vec();
+        let elements = tensors.elements_per_row();
+        let mut fail_row = |element: usize, reason: String| fail(element / elements, reason);
+        let fix = "remove these rows with a filter or `on_error: skip`";
+        self.replace_nulls(&nulls, scalar, &mut bytes, (&mut fail_row, fix));
         self.write_numbers(&bytes, scalar, shape)
     }
 
@@ -111,40 +118,40 @@ impl ColumnWriter<'_> {
         match column_type {
             ColumnType::Scalar(scalar) => {
                 let mut bytes = self.number_bytes(array, *scalar)?;
-                self.replace_nulls(array, *scalar, &mut bytes, fail);
+                if let Some(nulls) = array.nulls() {
+                    let fix = "cast the column to float32, or remove these rows with a filter";
+                    self.replace_nulls(nulls, *scalar, &mut bytes, (fail, fix));
+                }
                 let at = self.write_bytes(&bytes)?;
                 Ok(json!({"kind": "number", "dtype": numpy_name(*scalar), "shape": [], "at": at}))
             }
             ColumnType::Utf8 | ColumnType::Binary => self.write_texts(array, column_type),
             ColumnType::List(items) => self.write_lists(array, items, fail),
-            ColumnType::Image | ColumnType::Tensor { .. } => {
+            ColumnType::Tensor { scalar, shape } => self.write_tensors(array, (*scalar, shape), fail),
+            ColumnType::Image => {
                 Err(format!("column `{}` contains {} instead of {column_type}", self.name, array.data_type()))
             }
         }
     }
 
-    /// Replaces nulls with NaN in floating-point columns. In other columns, a null fails its row.
+    /// Replaces nulls with NaN in floating-point columns. In other columns, `fail` receives each null, and `fix` is the end of
+    /// the error message.
     fn replace_nulls(
         &self,
-        array: &ArrayRef,
+        nulls: &NullBuffer,
         scalar: ScalarType,
         bytes: &mut [u8],
-        fail: &mut dyn FnMut(usize, String),
+        (fail, fix): (&mut dyn FnMut(usize, String), &str),
     ) {
-        for row in (0..array.len()).filter(|&row| array.is_null(row)) {
-            let offset = row * scalar.width_bytes();
+        for element in (0..nulls.len()).filter(|&element| nulls.is_null(element)) {
+            let offset = element * scalar.width_bytes();
             match scalar {
                 ScalarType::Float32 => bytes[offset..offset + 4].copy_from_slice(&f32::NAN.to_ne_bytes()),
                 ScalarType::Float64 => bytes[offset..offset + 8].copy_from_slice(&f64::NAN.to_ne_bytes()),
                 ScalarType::Float16 => bytes[offset..offset + 2].copy_from_slice(&0x7e00_u16.to_ne_bytes()),
                 other => fail(
-                    row,
-                    format!(
-                        "column `{}` is null, which {} cannot represent; cast the column to float32, or remove these \
-                         rows with a filter",
-                        self.name,
-                        other.name()
-                    ),
+                    element,
+                    format!("column `{}` is null, which {} cannot represent; {fix}", self.name, other.name()),
                 ),
             }
         }
@@ -197,9 +204,12 @@ impl ColumnWriter<'_> {
         let (first, last) = (bounds[0] as usize, bounds[lists.len()] as usize);
         let values = lists.values().slice(first, last - first);
         let starts = bounds.iter().map(|bound| *bound as usize - first).collect::<Vec<_>>();
-        // A null element fails its row.
+        // A null element fails its row, unless the whole list is null.
         let mut fail_row = |element: usize, reason: String| {
-            fail(starts.partition_point(|start| *start <= element) - 1, reason);
+            let row = starts.partition_point(|start| *start <= element) - 1;
+            if lists.is_valid(row) {
+                fail(row, reason);
+            }
         };
         let offsets = self.write_offsets(starts.windows(2).map(|pair| pair[1] - pair[0]))?;
         let items = self.write_array(&values, items, &mut fail_row)?;

@@ -12,6 +12,8 @@ use feedline_operators::{Chunk, Column, FunctionCall, Image, OutputBuffers, Tens
 
 use crate::{ChunkOutcome, FunctionSettings, RowFunction};
 
+mod source_columns;
+
 const MODULE: &str = r#"
 import ctypes, os, subprocess, sys, time
 import numpy as np
@@ -112,6 +114,12 @@ def even(batch):
 
 def even_numbers(batch):
     return batch["x"] % 2
+
+def describe(batch):
+    def plain(value):
+        return None if value is None else [plain(row) for row in value] if value.dtype == object else value.tolist()
+    rows = range(len(next(iter(batch.values()))))
+    return {"seen": [" ".join(f"{name}={plain(values[row])}" for name, values in batch.items()) for row in rows]}
 "#;
 
 /// The interpreter that `make test` prepares.

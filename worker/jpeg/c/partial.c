@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "jpeglib.h"
+#include "jerror.h"
 
 /* The first fields of libjpeg-turbo's private struct in src/jpegint.h, which is the same in all releases of 3.0 and 3.1. */
 #if LIBJPEG_TURBO_VERSION_NUMBER < 3000000 || LIBJPEG_TURBO_VERSION_NUMBER >= 3002000
@@ -48,6 +49,11 @@ struct feedline_partial {
   jmp_buf failed;
   feedline_mcu mcu;
   void *state;
+  /* For feedline_partial_check: */
+  struct jpeg_progress_mgr progress;
+  int is_check;
+  int may_lack_end;
+  int max_scans;
 };
 
 static void fail(j_common_ptr cinfo)
@@ -56,10 +62,34 @@ static void fail(j_common_ptr cinfo)
   longjmp(self->failed, 1);
 }
 
+/* Whether a warning does not affect the pixels. handle.rs has the same list. A missing end marker loses nothing if decoding
+ * reports all missing data with another warning. */
+static int is_harmless(const struct feedline_partial *self)
+{
+  switch (self->errors.msg_code) {
+  case JWRN_EXTRANEOUS_DATA:
+  case JWRN_JFIF_MAJOR:
+  case JWRN_ADOBE_XFORM:
+  case JWRN_BOGUS_PROGRESSION:
+    return 1;
+  case JWRN_JPEG_EOF:
+    return self->may_lack_end;
+  default:
+    return 0;
+  }
+}
+
 /* Warnings are failures too: libjpeg-turbo's decoder must then decode the image. */
 static void on_message(j_common_ptr cinfo, int level)
 {
-  if (level < 0) fail(cinfo);
+  struct feedline_partial *self = cinfo->client_data;
+  if (level < 0 && !(self->is_check && is_harmless(self))) fail(cinfo);
+}
+
+static void on_progress(j_common_ptr cinfo)
+{
+  struct feedline_partial *self = cinfo->client_data;
+  if (self->cinfo.input_scan_number > self->max_scans) fail(cinfo);
 }
 
 static void no_output(j_common_ptr cinfo)
@@ -181,4 +211,41 @@ int feedline_partial_read(struct feedline_partial *self, uint32_t x, uint32_t y,
     if (jpeg_read_scanlines(cinfo, rows, left) == 0) return 0;
   }
   return 1;
+}
+
+/* Reads all data of an image of any kind. Returns 1 if it causes no error and no harmful warning. Decodes only one column if
+ * libjpeg-turbo can crop the image. */
+int feedline_partial_check(struct feedline_partial *self, const uint8_t *jpeg, size_t length, int may_lack_end,
+                           int max_scans, uint32_t column_width)
+{
+  struct jpeg_decompress_struct *cinfo = &self->cinfo;
+  uint8_t *volatile row = NULL;
+  volatile int is_complete = 0;
+  if (setjmp(self->failed)) goto done;
+  self->is_check = 1;
+  self->may_lack_end = may_lack_end;
+  self->max_scans = max_scans;
+  self->progress.progress_monitor = on_progress;
+  cinfo->progress = &self->progress;
+  jpeg_mem_src(cinfo, jpeg, length);
+  if (jpeg_read_header(cinfo, TRUE) != JPEG_HEADER_OK) goto done;
+  cinfo->do_fancy_upsampling = FALSE;
+  jpeg_start_decompress(cinfo);
+  if (column_width > 0 && column_width < cinfo->output_width) {
+    JDIMENSION first = 0, columns = column_width;
+    jpeg_crop_scanline(cinfo, &first, &columns);
+  }
+  row = malloc((size_t)cinfo->output_width * (size_t)cinfo->output_components);
+  if (!row) goto done;
+  while (cinfo->output_scanline < cinfo->output_height) {
+    JSAMPROW rows[1] = { row };
+    if (jpeg_read_scanlines(cinfo, rows, 1) == 0) goto done;
+  }
+  is_complete = jpeg_finish_decompress(cinfo) ? 1 : 0;
+done:
+  free(row);
+  self->is_check = 0;
+  cinfo->progress = NULL;
+  feedline_partial_close(self);
+  return is_complete;
 }

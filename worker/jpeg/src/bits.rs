@@ -124,14 +124,14 @@ impl<'a> BitReader<'a> {
         self.skip(position.bit);
     }
 
+    /// Returns the data from a position to the end of the file.
+    pub(crate) fn rest(&self, start: usize) -> &'a [u8] {
+        self.data.get(start..).unwrap_or_default()
+    }
+
     /// Skips the rest of the current byte and the marker after it. Returns `false` if another byte or marker follows.
     pub(crate) fn skip_marker(&mut self, marker: u8) -> bool {
-        let Some(position) = self.position() else { return false };
-        let mut at = match position.bit {
-            0 => position.byte,
-            _ if self.data.get(position.byte..position.byte + 2) == Some(&[0xFF, 0]) => position.byte + 2,
-            _ => position.byte + 1,
-        };
+        let Some(mut at) = self.next_byte() else { return false };
         if self.data.get(at) != Some(&0xFF) {
             return false;
         }
@@ -143,6 +143,22 @@ impl<'a> BitReader<'a> {
         }
         *self = Self::new(self.data, at + 1);
         true
+    }
+
+    /// Skips the rest of the current byte and the end of the image after it: the EOI marker, or the end of the file. Returns
+    /// `false` if other data follows.
+    pub(crate) fn skip_end(&mut self) -> bool {
+        self.next_byte() == Some(self.data.len()) || self.skip_marker(0xD9)
+    }
+
+    /// Returns the position of the next byte of which no bit was read. `None` after the end of the data.
+    fn next_byte(&self) -> Option<usize> {
+        let position = self.position()?;
+        Some(match position.bit {
+            0 => position.byte,
+            _ if self.data.get(position.byte..position.byte + 2) == Some(&[0xFF, 0]) => position.byte + 2,
+            _ => position.byte + 1,
+        })
     }
 }
 

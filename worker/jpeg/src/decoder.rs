@@ -3,7 +3,7 @@
 use crate::buffers::{grow_buffer, shrink_if_large};
 use crate::error::{JpegError, MAX_DECODED_BYTES, MAX_PIXELS};
 use crate::exif::read_markers;
-use crate::handle::TurboJpeg;
+use crate::handle::{TurboJpeg, max_scans};
 use crate::header::{Colorspace, JpegHeader};
 use crate::index::EntropyIndex;
 use crate::partial::{PartialDecoder, Reduction};
@@ -146,6 +146,9 @@ impl ParsedJpeg<'_> {
     /// The pixels are the first [`DecodedRegion::bytes`] bytes of `out`. The buffer grows if needed and never shrinks, so
     /// that a reused buffer is neither reallocated nor cleared. The pixels of the region are equal to those of the
     /// completely decoded image.
+    ///
+    /// Whether an image is corrupted does not depend on the region, with one exception: flipped bits do not change the structure
+    /// of the data, and are found only in the data that a region decodes.
     pub fn decode_region(self, region: Region, out: &mut Vec<u8>) -> Result<DecodedRegion, JpegError> {
         let JpegHeader { width, height, stored_width, stored_height, orientation, .. } = self.header;
         let fits = |start: u32, extent: u32, limit: u32| {
@@ -166,7 +169,17 @@ impl ParsedJpeg<'_> {
         if self.header.is_progressive
             || !partial.decode(self.jpeg, (crop, Reduction::None), self.index, pixels)
         {
-            let decompressed = handle.decompress_rgb(self.jpeg, &self.header, crop, cmyk, pixels);
+            let scans = max_scans(u64::from(stored_width) * u64::from(stored_height));
+            let mut is_complete = || partial.is_complete(self.jpeg, &self.header, scans);
+            // libjpeg-turbo reads an image with one scan only up to the last row of the crop.
+            let is_read_whole = self.header.is_progressive || crop.y + crop.height == stored_height;
+            if !is_read_whole && !is_complete() {
+                return Err(JpegError::Corrupt {
+                    message: "Corrupt JPEG data: data is missing or invalid".to_owned(),
+                });
+            }
+            let checked = (&mut *cmyk, &mut is_complete as &mut dyn FnMut() -> bool);
+            let decompressed = handle.decompress_rgb(self.jpeg, &self.header, crop, checked, pixels);
             shrink_if_large(cmyk);
             decompressed?;
         }

@@ -5,6 +5,7 @@ use crate::bits::{BitReader, FILLED_BITS};
 use crate::huffman::{AcTable, CODE_ONLY, DcTable, END_OF_BLOCK, LOOKUP_BITS, Tables, ZERO_RUN, extend_sign};
 use crate::index::{EntropyIndex, IndexBuilder, IndexPoint};
 use crate::scan::{BLOCKS_PER_MCU, COMPONENTS, Scan};
+use crate::structure::{RestartMarkers, has_expected_markers, has_hole};
 
 /// Table lookups per fill of the bit buffer.
 const LOOKUPS_PER_FILL: u32 = FILLED_BITS / LOOKUP_BITS;
@@ -83,10 +84,39 @@ impl<'a> ScanReader<'a> {
         self.index = index;
     }
 
-    /// Whether all data read so far is valid and, if the last MCU has been read, the image ends after it.
+    /// Whether all data read so far is valid and, if the last MCU has been read, the image ends after it. A missing end marker
+    /// loses nothing.
     pub(crate) fn is_complete(&self) -> bool {
-        let total = u64::from(self.scan.mcus_per_row) * u64::from(self.scan.mcu_rows);
-        self.is_valid && (self.position < total || { self.bits }.skip_marker(0xD9))
+        self.is_valid && (self.position < self.scan.mcus() || { self.bits }.skip_end())
+    }
+
+    /// Whether the structure of the data is as expected. If not, the data that was not read may be incomplete.
+    pub(crate) fn has_expected_structure(&self) -> bool {
+        // The data before a point of an index may not have been read.
+        if self.position == self.scan.mcus() && self.index.is_none() {
+            return true;
+        }
+        let interval = u64::from(self.scan.restart_interval);
+        let before = |mcus: u64| if interval == 0 { 0 } else { mcus.div_ceil(interval).saturating_sub(1) };
+        let (first, start) = match self.index {
+            Some(_) => (0, self.scan.data_offset),
+            None => match self.bits.position() {
+                Some(position) => (before(self.position), position.byte),
+                None => return false,
+            },
+        };
+        let restarts = RestartMarkers { first, count: before(self.scan.mcus()) };
+        has_expected_markers(self.bits.rest(start), restarts)
+            && !has_hole(self.bits.rest(self.scan.data_offset))
+    }
+
+    /// Reads the rest of the scan. Returns whether it is complete.
+    #[inline(always)]
+    pub(crate) fn read_to_end(&mut self) -> bool {
+        while self.is_valid && self.position < self.scan.mcus() {
+            self.skip_current();
+        }
+        self.is_complete()
     }
 
     /// Skips the MCU that libjpeg requests.
@@ -185,8 +215,7 @@ impl<'a> ScanReader<'a> {
 
     /// Reads the whole scan and adds the points of its index. Returns `None` for invalid data.
     pub(crate) fn build_index(mut self, mut index: IndexBuilder) -> Option<IndexBuilder> {
-        let total = u64::from(self.scan.mcus_per_row) * u64::from(self.scan.mcu_rows);
-        while self.position < total && self.is_valid {
+        while self.position < self.scan.mcus() && self.is_valid {
             if index.is_point(self.scan, self.position) {
                 if !self.skip_restart_marker() {
                     return None;

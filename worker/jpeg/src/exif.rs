@@ -13,6 +13,8 @@ pub(crate) struct Markers<'a> {
     pub(crate) has_frame: bool,
     /// Whether the frame is progressive, or its components are in several scans.
     pub(crate) is_progressive: bool,
+    /// Whether the frame is sequential with Huffman codes and 8 or 12 bits. Other decoders invent missing data without a warning.
+    pub(crate) is_sequential: bool,
     /// The entropy index, if the file contains one.
     pub(crate) index: Option<EntropyIndex<'a>>,
 }
@@ -36,6 +38,7 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
                 // The number of components follows precision, height and width.
                 components = body.get(5).copied().unwrap_or(0);
                 found.is_progressive = matches!(marker, 0xC2 | 0xC6 | 0xCA | 0xCE);
+                found.is_sequential = matches!(marker, 0xC0 | 0xC1);
             }
             0xE1 => {
                 if let Some(tiff) = body.strip_prefix(b"Exif\0\0") {

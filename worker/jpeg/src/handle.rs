@@ -20,13 +20,16 @@ const MAX_SCANS: u64 = 500;
 /// image may have 24 scans. Encoders write about ten.
 const MAX_SCANNED_PIXELS: u64 = 1 << 32;
 
-/// Warnings that do not affect the pixels. Pillow and TensorFlow ignore them too.
+/// Warnings that do not affect the pixels. Pillow and TensorFlow ignore them too. `c/partial.c` has the same list.
 const HARMLESS_WARNINGS: [&str; 4] = [
     "extraneous bytes before marker",
     "unknown JFIF revision",
     "Unknown Adobe color transform",
     "Inconsistent progression",
 ];
+
+/// The warning that the file has no end marker. If data of an image with one scan is missing too, another warning follows.
+const MISSING_END_WARNING: &str = "Premature end of JPEG file";
 
 /// An owned libjpeg-turbo decompressor.
 #[derive(Debug)]
@@ -115,7 +118,7 @@ impl TurboJpeg {
         };
         let stored_width = size(sys::TJPARAM_TJPARAM_JPEGWIDTH)?;
         let stored_height = size(sys::TJPARAM_TJPARAM_JPEGHEIGHT)?;
-        let Markers { orientation, is_progressive, .. } = markers;
+        let Markers { orientation, is_progressive, is_sequential, .. } = markers;
         let (width, height) = Orientation::upright_size(orientation, stored_width, stored_height);
         let is_lossless = self.get(sys::TJPARAM_TJPARAM_LOSSLESS) != 0;
         let column_width = if is_lossless { None } else { self.column_width() };
@@ -127,6 +130,7 @@ impl TurboJpeg {
             orientation,
             colorspace,
             is_progressive,
+            may_lack_end: is_sequential && !is_progressive,
             is_lossless,
             column_width,
         })
@@ -144,20 +148,21 @@ impl TurboJpeg {
     }
 
     /// Decodes a rectangle of the stored image into the start of `out`. Requires that the last read header belongs to `jpeg`.
+    /// `is_complete` checks all data of the image, if a harmless warning was reported.
     pub(crate) fn decompress_rgb(
         &self,
         jpeg: &[u8],
         header: &JpegHeader,
         crop: Region,
-        cmyk: &mut Vec<u8>,
+        (cmyk, is_complete): (&mut Vec<u8>, &mut dyn FnMut() -> bool),
         out: &mut [u8],
     ) -> Result<(), JpegError> {
         let pixels = crop.width as usize * crop.height as usize;
         if !matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck) {
-            return self.decompress(jpeg, header, crop, (sys::TJPF_TJPF_RGB, 3), out);
+            return self.decompress(jpeg, header, crop, ((sys::TJPF_TJPF_RGB, 3), is_complete), out);
         }
         grow_buffer(cmyk, pixels * 4);
-        self.decompress(jpeg, header, crop, (sys::TJPF_TJPF_CMYK, 4), cmyk)?;
+        self.decompress(jpeg, header, crop, ((sys::TJPF_TJPF_CMYK, 4), is_complete), cmyk)?;
         convert_inverted_cmyk(&cmyk[..pixels * 4], out);
         Ok(())
     }
@@ -167,7 +172,7 @@ impl TurboJpeg {
         jpeg: &[u8],
         header: &JpegHeader,
         crop: Region,
-        (format, pixel_bytes): (sys::TJPF, usize),
+        ((format, pixel_bytes), is_complete): ((sys::TJPF, usize), &mut dyn FnMut() -> bool),
         out: &mut [u8],
     ) -> Result<(), JpegError> {
         let pixels = u64::from(header.stored_width) * u64::from(header.stored_height);
@@ -178,16 +183,21 @@ impl TurboJpeg {
         if self.decompress_once(jpeg, crop, (format, pixel_bytes), out) == 0 {
             return Ok(());
         }
-        if !(self.is_last_error_warning() && is_harmless(&self.error_message())) {
+        let message = self.error_message();
+        let is_missing_end = header.may_lack_end && message.contains(MISSING_END_WARNING);
+        if !(self.is_last_error_warning() && (is_harmless(&message) || is_missing_end)) {
             return Err(self.corrupt_error());
         }
-        // Decode again without stopping at the harmless warning. A later harmful warning replaces it as the reported one.
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
         let status = self.decompress_once(jpeg, crop, (format, pixel_bytes), out);
-        if status == 0 || (self.is_last_error_warning() && is_harmless(&self.error_message())) {
+        if status != 0 && !self.is_last_error_warning() {
+            return Err(self.corrupt_error());
+        }
+        // Only the first warning is reported.
+        if is_complete() {
             return Ok(());
         }
-        Err(self.corrupt_error())
+        Err(JpegError::Corrupt { message: format!("Corrupt JPEG data, after the warning: {message}") })
     }
 
     fn decompress_once(
@@ -232,7 +242,7 @@ impl TurboJpeg {
 }
 
 /// Returns the maximum number of scans of an image by its number of pixels.
-fn max_scans(pixels: u64) -> c_int {
+pub(crate) fn max_scans(pixels: u64) -> c_int {
     (MAX_SCANNED_PIXELS / pixels.max(1)).clamp(1, MAX_SCANS) as c_int
 }
 

@@ -19,6 +19,9 @@ pub struct JpegHeader {
     pub colorspace: Colorspace,
     /// Whether the image has several scans.
     pub is_progressive: bool,
+    /// Whether a missing end marker loses nothing, because decoding reports all missing data: the image has one scan with Huffman
+    /// codes.
+    pub may_lack_end: bool,
     /// Whether the image is lossless JPEG, which is always decoded completely.
     pub is_lossless: bool,
     /// Width in pixels of the smallest column that can be skipped, or `None` if no column can be skipped.

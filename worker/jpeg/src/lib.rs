@@ -21,6 +21,7 @@ mod partial;
 mod region;
 mod scan;
 mod segments;
+mod structure;
 
 pub use decoder::{Decoder, ParsedJpeg};
 pub use error::{JpegError, MAX_DECODED_BYTES, MAX_PIXELS};

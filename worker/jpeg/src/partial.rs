@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::entropy::{DctBlock, ScanReader};
+use crate::header::JpegHeader;
 use crate::huffman::{TableSpec, Tables};
 use crate::index::{EntropyIndex, IndexBuilder};
 use crate::region::Region;
@@ -36,6 +37,7 @@ struct RawScan {
     ac_values: [*const u8; MAX_TABLES],
 }
 
+type ReadToEnd = for<'a, 'b> unsafe fn(&'a mut ScanReader<'b>) -> bool;
 type McuCallback = unsafe extern "C" fn(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int;
 
 unsafe extern "C" {
@@ -49,6 +51,14 @@ unsafe extern "C" {
         scan: *mut RawScan,
     ) -> c_int;
     fn feedline_partial_close(this: *mut RawPartialDecoder);
+    fn feedline_partial_check(
+        this: *mut RawPartialDecoder,
+        jpeg: *const u8,
+        length: usize,
+        may_lack_end: c_int,
+        max_scans: c_int,
+        column_width: u32,
+    ) -> c_int;
     fn feedline_partial_read(
         this: *mut RawPartialDecoder,
         x: u32,
@@ -86,6 +96,7 @@ pub(crate) struct PartialDecoder {
     raw: NonNull<RawPartialDecoder>,
     tables: Tables,
     next_mcu: McuCallback,
+    read_to_end: ReadToEnd,
 }
 
 // SAFETY: only this value owns the decompressor, and the decompressor does not depend on a thread. Every call that can use
@@ -104,13 +115,15 @@ impl PartialDecoder {
     pub(crate) fn new() -> Option<Self> {
         // SAFETY: the function has no arguments and returns an instance or null.
         let raw = unsafe { feedline_partial_new() };
-        Some(Self { raw: NonNull::new(raw)?, tables: Tables::default(), next_mcu: fastest_next_mcu() })
+        let (next_mcu, read_to_end) = fastest_variants();
+        Some(Self { raw: NonNull::new(raw)?, tables: Tables::default(), next_mcu, read_to_end })
     }
 
     /// Decodes the rectangle `crop` of the reduced image into the start of `out`, in rows of `crop.width * 3` bytes. Reads only
-    /// the required Huffman codes, starting at the nearest point of `index` if there is one.
+    /// the required Huffman codes, starting at the nearest point of `index` if there is one. Reads the other codes too if the
+    /// structure of the data is not as expected.
     ///
-    /// Returns `false` if the image is corrupted or of an unsupported kind. The content of `out` is then undefined, and the
+    /// Returns `false` if the image is corrupted, also outside of the rectangle, or of an unsupported kind. The content of `out` is then undefined, and the
     /// caller must use libjpeg-turbo's decoder. `crop.x` must be a multiple of the reduced column width.
     ///
     /// # Panics
@@ -124,7 +137,7 @@ impl PartialDecoder {
     ) -> bool {
         let pitch = crop.width as usize * 3;
         assert!(out.len() >= pitch * crop.height as usize, "the caller allocates the buffer for the crop");
-        let Self { raw, next_mcu, .. } = *self;
+        let Self { raw, next_mcu, read_to_end, .. } = *self;
         let decode = |scan: &Scan, tables: &Tables| {
             let Some(mut reader) = ScanReader::new(jpeg, scan, tables) else { return false };
             let column_width = scan.column_width / reduction.divisor();
@@ -148,9 +161,33 @@ impl PartialDecoder {
                     state,
                 )
             };
-            status == 1 && reader.is_complete()
+            if status != 1 || !reader.is_complete() {
+                return false;
+            }
+            if reader.has_expected_structure() {
+                return true;
+            }
+            // The data before a point of an index has not been read.
+            let Some(mut reader) = index.map_or(Some(reader), |_| ScanReader::new(jpeg, scan, tables)) else {
+                return false;
+            };
+            // SAFETY: the processor supports the instructions of the variant.
+            unsafe { read_to_end(&mut reader) }
         };
         self.with_scan(jpeg, reduction, decode).unwrap_or(false)
+    }
+
+    /// Reads all data of an image of any kind with libjpeg-turbo, and returns whether it is complete. libjpeg-turbo's decoder stops
+    /// after the last row of a crop, and reports only the first warning, which may be a harmless one.
+    pub(crate) fn is_complete(&mut self, jpeg: &[u8], header: &JpegHeader, max_scans: c_int) -> bool {
+        let column_width = header.column_width.unwrap_or(0);
+        let may_lack_end = c_int::from(header.may_lack_end);
+        // SAFETY: the instance is valid and closed. The slice outlives the call, which closes the instance.
+        let status = unsafe {
+            let raw = self.raw.as_ptr();
+            feedline_partial_check(raw, jpeg.as_ptr(), jpeg.len(), may_lack_end, max_scans, column_width)
+        };
+        status == 1
     }
 
     /// Returns the JPEG with an index of its data, or `None` if the image is corrupted or of an unsupported kind.
@@ -216,13 +253,28 @@ impl PartialDecoder {
     }
 }
 
-/// Returns the fastest variant of [`next_mcu`] for this processor.
-fn fastest_next_mcu() -> McuCallback {
+/// Returns the fastest variants of [`next_mcu`] and [`ScanReader::read_to_end`] for this processor.
+fn fastest_variants() -> (McuCallback, ReadToEnd) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
-        return next_mcu_bmi2;
+        return (next_mcu_bmi2, read_to_end_bmi2);
     }
-    next_mcu
+    (next_mcu, read_to_end)
+}
+
+/// Reads the rest of a scan.
+fn read_to_end(reader: &mut ScanReader<'_>) -> bool {
+    reader.read_to_end()
+}
+
+/// The variant of [`read_to_end`] for processors on which a shift by a variable count is one operation.
+///
+/// # Safety
+/// The processor must support BMI2 and LZCNT.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi2,lzcnt")]
+unsafe fn read_to_end_bmi2(reader: &mut ScanReader<'_>) -> bool {
+    reader.read_to_end()
 }
 
 /// The callback that libjpeg-turbo calls to request the next MCU.

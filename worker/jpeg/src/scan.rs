@@ -23,3 +23,10 @@ pub(crate) struct Scan {
     pub(crate) dc_table: [u8; BLOCKS_PER_MCU],
     pub(crate) ac_table: [u8; BLOCKS_PER_MCU],
 }
+
+impl Scan {
+    /// Number of MCUs.
+    pub(crate) fn mcus(&self) -> u64 {
+        u64::from(self.mcus_per_row) * u64::from(self.mcu_rows)
+    }
+}

@@ -1,5 +1,6 @@
 //! Compares the decoder with Pillow, and decodes corrupted data.
 
+mod damage;
 mod entropy;
 
 use crate::{Colorspace, Decoder, JpegError, Region};
@@ -111,14 +112,17 @@ fn a_truncated_file_is_an_error_at_every_length() {
     let mut decoder = Decoder::new().unwrap();
     for name in ["420", "progressive", "exif6", "cmyk", "restart"] {
         let whole = jpeg(name);
-        for length in 0..whole.len() {
-            let error = decode(&mut decoder, &whole[..length]).expect_err("a truncated file is not an image");
-            assert!(!error.to_string().is_empty());
+        // The two bytes of the end marker contain no data, but scans may be missing too in an image with several scans.
+        let end_bytes = if name == "progressive" { 0 } else { 2 };
+        for length in 0..whole.len() - end_bytes {
+            let decoded = decode(&mut decoder, &whole[..length]).map(|_| "an image");
+            assert!(!decoded.expect_err("a truncated file is not an image").to_string().is_empty());
         }
         assert!(decode(&mut decoder, whole).is_ok(), "the decoder is reusable");
     }
     let most = &jpeg("420")[..jpeg("420").len() - 200];
-    assert_eq!(decode(&mut decoder, most).unwrap_err().to_string(), "Premature end of JPEG file");
+    let message = decode(&mut decoder, most).unwrap_err().to_string();
+    assert_eq!(message, "Corrupt JPEG data, after the warning: Premature end of JPEG file");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Converts schema types to Arrow types, and reads the bytes and text of a row from any Arrow array type.
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::OperatorError;
@@ -24,18 +24,29 @@ pub fn arrow_scalar(scalar: ScalarType) -> DataType {
     }
 }
 
-/// Returns the Arrow type of a column. `None` for images and tensors, which chunks do not store in Arrow arrays.
+/// Returns the Arrow type of a column. `None` for images and tensors, which operators do not store in Arrow arrays. The tensors of a
+/// list are fixed-size lists.
 pub(crate) fn arrow_type(column_type: &ColumnType) -> Option<DataType> {
     match column_type {
         ColumnType::Scalar(scalar) => Some(arrow_scalar(*scalar)),
         ColumnType::Utf8 => Some(DataType::Utf8View),
         ColumnType::Binary => Some(DataType::BinaryView),
         ColumnType::List(inner) => {
-            let inner = arrow_type(inner)?;
-            Some(DataType::List(arrow::datatypes::Field::new_list_field(inner, true).into()))
+            let inner = match inner.as_ref() {
+                ColumnType::Tensor { scalar, shape } => tensor_type(*scalar, shape)?,
+                other => arrow_type(other)?,
+            };
+            Some(DataType::List(Field::new_list_field(inner, true).into()))
         }
         ColumnType::Image | ColumnType::Tensor { .. } => None,
     }
+}
+
+/// Returns the Arrow type of tensors in lists and in the columns of a source. `None` if a tensor has more than 2^31 - 1 elements.
+pub(crate) fn tensor_type(scalar: ScalarType, shape: &[u32]) -> Option<DataType> {
+    let elements =
+        shape.iter().try_fold(1_i32, |product, &extent| product.checked_mul(extent.try_into().ok()?))?;
+    Some(DataType::FixedSizeList(Field::new_list_field(arrow_scalar(scalar), true).into(), elements))
 }
 
 /// Casts an array to another type.

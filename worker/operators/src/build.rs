@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use feedline_data::pipeline::{Operator, Pipeline, PipelineError, infer};
-use feedline_data::schema::{ColumnType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::kernels::{KernelContext, KernelDefinition, kernel_definition};
 use crate::operator::{BuiltOperator, Decoding, FunctionCall};
+use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Builds the operators of a pipeline, except operators that the engine runs itself, such as `batch` and `cache`. `source_schema`
 /// contains the columns of the source. `load` reads a file that an operator requires.
@@ -70,8 +71,41 @@ fn build(
             .filter(is_encoded)
             .map(|(column, size)| Decoding { column: column.to_owned(), size }),
         changes_rows: operator.kind.drops_rows(),
-        operator: definition.build(context)?,
+        operator: with_source_tensors(definition, context)?,
     })
+}
+
+/// Builds the kernel of an operator. If the kernel reads a column of tensors, the kernel also accepts the tensors of a source.
+fn with_source_tensors(
+    definition: &dyn KernelDefinition,
+    context: &KernelContext<'_>,
+) -> Result<Arc<dyn OperatorKernel>, String> {
+    let kernel = definition.build(context)?;
+    let Some(column) = definition.tensor_column() else { return Ok(kernel) };
+    Ok(match context.input.get(column) {
+        Some(ColumnType::Tensor { scalar, shape }) => Arc::new(TensorKernel {
+            column: column.to_owned(),
+            scalar: *scalar,
+            shape: shape.clone(),
+            kernel,
+        }),
+        _ => kernel,
+    })
+}
+
+/// Converts a column of tensors that comes unchanged from the source, and then runs the kernel.
+struct TensorKernel {
+    column: String,
+    scalar: ScalarType,
+    shape: Vec<u32>,
+    kernel: Arc<dyn OperatorKernel>,
+}
+
+impl OperatorKernel for TensorKernel {
+    fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        chunk.convert_source_tensors(&self.column, (self.scalar, &self.shape))?;
+        self.kernel.apply(chunk, buffers)
+    }
 }
 
 fn function_call(operator: &Operator, context: &KernelContext<'_>) -> Option<Arc<FunctionCall>> {

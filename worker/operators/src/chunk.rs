@@ -24,7 +24,7 @@ pub struct Chunk {
 /// The values of a column.
 #[derive(Debug, Clone)]
 pub enum Column {
-    /// Scalars, text, bytes and lists.
+    /// Scalars, text, bytes and lists, and the tensors of a source until an operator or the batch needs them.
     Arrow(ArrayRef),
     /// Decoded images of varying size.
     Images(Vec<Image>),

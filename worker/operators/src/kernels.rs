@@ -76,6 +76,11 @@ pub(crate) trait KernelDefinition {
         self.decoded_column().map(|(column, _)| column)
     }
 
+    /// The column that the kernel reads as [`Column::Tensor`](crate::Column::Tensor) if the column contains tensors.
+    fn tensor_column(&self) -> Option<&str> {
+        self.written_column()
+    }
+
     /// The column of images that the kernel decodes, and the minimum height and width that a whole image has after the operator.
     fn decoded_column(&self) -> Option<(&str, Size)> {
         None

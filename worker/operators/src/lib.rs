@@ -19,6 +19,7 @@ mod pixels;
 mod raster;
 mod render;
 mod row_codec;
+mod source_tensors;
 
 pub use arrow_types::arrow_scalar;
 pub use build::build_operators;
@@ -31,6 +32,7 @@ pub use kernels::filter::check_filter;
 pub use operator::{BuiltOperator, Decoding, FunctionCall, OperatorKernel};
 pub use output_buffers::OutputBuffers;
 pub use row_codec::{RowCodec, RowCodecError};
+pub use source_tensors::SourceTensors;
 
 #[cfg(test)]
 mod testing;

@@ -5,18 +5,28 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BinaryViewBuilder, StringViewBuilder};
-use arrow::buffer::Buffer;
-use arrow::datatypes::DataType;
+use arrow::array::{
+    Array, ArrayData, ArrayRef, BinaryViewBuilder, BooleanArray, FixedSizeListArray, NullBufferBuilder,
+    StringViewBuilder, make_array,
+};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::{DataType, Field};
 use arrow::row::{RowConverter, SortField};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-use crate::arrow_types::{arrow_type, bytes_at, cast_to, text_at};
+use crate::arrow_types::{arrow_scalar, arrow_type, bytes_at, cast_to, text_at};
+use crate::source_tensors::{MissingPart, SourceTensors};
 use crate::{Chunk, Column, Image, OperatorError, Tensor};
 
 /// The length prefix of a null value.
 const NULL_LENGTH: u32 = u32::MAX;
+/// The first byte of a tensor without nulls. The elements follow.
+const COMPLETE_TENSOR: u8 = 0;
+/// The first byte of a null instead of a tensor. Nothing follows.
+const NULL_TENSOR: u8 = 1;
+/// The first byte of a tensor with nulls. One byte per element follows, which is 0 for null, and then the elements.
+const INCOMPLETE_TENSOR: u8 = 2;
 
 /// Encodes and decodes the rows of one schema.
 #[derive(Debug)]
@@ -94,10 +104,13 @@ impl RowCodec {
             }
         }
         let small = self.small.as_ref().map(|converter| converter.convert_columns(&small)).transpose()?;
-        let columns: Vec<(&ValueFormat, &Column)> = self
+        let columns: Vec<(&ValueFormat, LargeValues)> = self
             .columns
             .iter()
-            .map(|(name, form)| Ok((form, &chunk.columns[chunk.column_index(name)?].1)))
+            .map(|(name, form)| {
+                let column = &chunk.columns[chunk.column_index(name)?].1;
+                Ok((form, LargeValues::new(form, column, name)?))
+            })
             .collect::<Result<_, OperatorError>>()?;
         let encode_row = |row: usize| {
             let mut buffer = BytesMut::with_capacity(
@@ -129,16 +142,7 @@ impl RowCodec {
                 ValueFormat::Text => Some(Column::Arrow(take_text(&mut rest)?)),
                 ValueFormat::Image => Some(Column::Images(take_images(&mut rest)?)),
                 ValueFormat::Tensor { scalar, shape, bytes } => {
-                    let mut data = BytesMut::with_capacity(bytes * rest.len());
-                    for row in &mut rest {
-                        data.put_slice(&take(row, *bytes)?);
-                    }
-                    Some(Column::Tensor(Tensor {
-                        scalar: *scalar,
-                        shape: shape.clone(),
-                        data,
-                        rows: rows.len(),
-                    }))
+                    Some(take_tensors(&mut rest, (*scalar, shape), *bytes)?)
                 }
                 ValueFormat::Small(_) => None,
             };
@@ -161,15 +165,36 @@ impl RowCodec {
     }
 }
 
-/// Returns the encoded size of a large value, or 0 for a small value.
-fn large_bytes(form: &ValueFormat, column: &Column, row: usize) -> usize {
-    match (form, column) {
-        (ValueFormat::Bytes, Column::Arrow(array)) => {
+/// The values of a column during encoding.
+enum LargeValues<'a> {
+    Column(&'a Column),
+    /// The tensors of a source, which may contain nulls, and their elements.
+    SourceTensors(SourceTensors<'a>, Buffer),
+}
+
+impl<'a> LargeValues<'a> {
+    fn new(form: &ValueFormat, column: &'a Column, name: &'a str) -> Result<Self, OperatorError> {
+        Ok(match (form, column) {
+            (ValueFormat::Tensor { scalar, shape, .. }, Column::Arrow(array)) => {
+                let tensors = SourceTensors::new(array, (*scalar, shape), name)?;
+                Self::SourceTensors(tensors, tensors.bytes())
+            }
+            _ => Self::Column(column),
+        })
+    }
+}
+
+/// Returns the encoded size of a large value without nulls, or 0 for a small value.
+fn large_bytes(form: &ValueFormat, values: &LargeValues<'_>, row: usize) -> usize {
+    match (form, values) {
+        (ValueFormat::Bytes, LargeValues::Column(Column::Arrow(array))) => {
             4 + bytes_at(array, row).flatten().map_or(0, <[u8]>::len)
         }
-        (ValueFormat::Text, Column::Arrow(array)) => 4 + text_at(array, row).flatten().map_or(0, str::len),
-        (ValueFormat::Image, Column::Images(images)) => 8 + images[row].data.len(),
-        (ValueFormat::Tensor { bytes, .. }, _) => *bytes,
+        (ValueFormat::Text, LargeValues::Column(Column::Arrow(array))) => {
+            4 + text_at(array, row).flatten().map_or(0, str::len)
+        }
+        (ValueFormat::Image, LargeValues::Column(Column::Images(images))) => 8 + images[row].data.len(),
+        (ValueFormat::Tensor { bytes, .. }, _) => 1 + *bytes,
         _ => 0,
     }
 }
@@ -177,9 +202,16 @@ fn large_bytes(form: &ValueFormat, column: &Column, row: usize) -> usize {
 fn write_large(
     buffer: &mut BytesMut,
     form: &ValueFormat,
-    column: &Column,
+    values: &LargeValues<'_>,
     row: usize,
 ) -> Result<(), OperatorError> {
+    let column = match values {
+        LargeValues::Column(column) => *column,
+        LargeValues::SourceTensors(tensors, elements) => {
+            write_source_tensor(buffer, tensors, elements, row);
+            return Ok(());
+        }
+    };
     let unexpected = || OperatorError::new(format!("cannot cache values of type {}", column.describe()));
     match (form, column) {
         (ValueFormat::Bytes, Column::Arrow(array)) => {
@@ -195,20 +227,32 @@ fn write_large(
             buffer.put_slice(&image.data);
         }
         (ValueFormat::Tensor { bytes, .. }, Column::Tensor(tensor)) if tensor.row_bytes() == *bytes => {
+            buffer.put_u8(COMPLETE_TENSOR);
             buffer.put_slice(tensor.row(row));
-        }
-        (ValueFormat::Tensor { bytes, .. }, Column::Arrow(array)) => {
-            // A tensor from a source is an array of fixed-size lists.
-            let data = array.to_data();
-            let values = data.child_data().first().and_then(|child| child.buffers().first());
-            let start = (data.offset() + row) * bytes;
-            let values = values.and_then(|values| values.as_slice().get(start..start + bytes));
-            buffer.put_slice(values.ok_or_else(unexpected)?);
         }
         (ValueFormat::Small(_), _) => {}
         _ => return Err(unexpected()),
     }
     Ok(())
+}
+
+/// Writes a tensor of the source, with its nulls. `elements` are the elements of all rows.
+fn write_source_tensor(buffer: &mut BytesMut, tensors: &SourceTensors<'_>, elements: &[u8], row: usize) {
+    let row_bytes = tensors.row_bytes();
+    let elements = &elements[row * row_bytes..(row + 1) * row_bytes];
+    match tensors.missing_part(row) {
+        None => {
+            buffer.put_u8(COMPLETE_TENSOR);
+            buffer.put_slice(elements);
+        }
+        Some(MissingPart::Row) => buffer.put_u8(NULL_TENSOR),
+        Some(MissingPart::Elements) => {
+            buffer.put_u8(INCOMPLETE_TENSOR);
+            let count = 0..tensors.elements_per_row();
+            buffer.extend(count.map(|element| u8::from(!tensors.is_null_element(row, element))));
+            buffer.put_slice(elements);
+        }
+    }
 }
 
 fn write_value(buffer: &mut BytesMut, value: Option<&[u8]>) {
@@ -239,6 +283,62 @@ fn take_value(row: &mut Bytes) -> Result<Option<Bytes>, RowCodecError> {
         NULL_LENGTH => Ok(None),
         length => take(row, length as usize).map(Some),
     }
+}
+
+/// Removes and returns the tensors of all rows. If one of them is not complete, the column is an array as a source returns it.
+fn take_tensors(
+    rows: &mut [Bytes],
+    (scalar, shape): (ScalarType, &[u32]),
+    row_bytes: usize,
+) -> Result<Column, RowCodecError> {
+    let elements = row_bytes / scalar.width_bytes();
+    let mut data = BytesMut::with_capacity(row_bytes * rows.len());
+    let (mut is_present, mut is_valid) =
+        (NullBufferBuilder::new(rows.len()), NullBufferBuilder::new(rows.len()));
+    for row in rows.iter_mut() {
+        let first = take(row, 1)?[0];
+        match first {
+            COMPLETE_TENSOR => is_valid.append_n_non_nulls(elements),
+            NULL_TENSOR => is_valid.append_n_nulls(elements),
+            INCOMPLETE_TENSOR => take(row, elements)?.iter().for_each(|&valid| is_valid.append(valid != 0)),
+            other => return Err(RowCodecError(format!("a tensor starts with {other}"))),
+        }
+        is_present.append(first != NULL_TENSOR);
+        match first {
+            NULL_TENSOR => data.put_bytes(0, row_bytes),
+            _ => data.put_slice(&take(row, row_bytes)?),
+        }
+    }
+    let (is_present, is_valid) = (is_present.finish(), is_valid.finish());
+    if is_present.is_none() && is_valid.is_none() {
+        return Ok(Column::Tensor(Tensor { scalar, shape: shape.to_vec(), data, rows: rows.len() }));
+    }
+    source_array(scalar, elements, &data, is_valid, is_present).map(Column::Arrow)
+}
+
+/// Builds an array of tensors as a source returns it, with nulls.
+fn source_array(
+    scalar: ScalarType,
+    elements: usize,
+    data: &[u8],
+    is_valid: Option<NullBuffer>,
+    is_present: Option<NullBuffer>,
+) -> Result<ArrayRef, RowCodecError> {
+    let values: ArrayRef = match scalar {
+        ScalarType::Bool => {
+            Arc::new(BooleanArray::new(data.iter().map(|&byte| byte != 0).collect(), is_valid))
+        }
+        _ => {
+            let values = ArrayData::builder(arrow_scalar(scalar))
+                .len(data.len() / scalar.width_bytes())
+                .add_buffer(Buffer::from(data))
+                .nulls(is_valid);
+            make_array(values.build().map_err(|error| RowCodecError(error.to_string()))?)
+        }
+    };
+    let item = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+    let tensors = FixedSizeListArray::try_new(item, elements as i32, values, is_present);
+    tensors.map(|tensors| Arc::new(tensors) as ArrayRef).map_err(|error| RowCodecError(error.to_string()))
 }
 
 fn take_bytes(rows: &mut [Bytes]) -> Result<ArrayRef, RowCodecError> {

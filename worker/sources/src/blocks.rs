@@ -51,6 +51,14 @@ impl BlockBuilder {
         Ok(())
     }
 
+    /// Skips bytes that are not part of a row. The next row starts at byte `offset` of the shard.
+    pub(crate) fn skip_to(&mut self, offset: u64) {
+        if !self.row_bytes.is_empty() {
+            self.close();
+        }
+        self.offset = offset;
+    }
+
     /// Returns the blocks in order.
     pub(crate) fn finish(mut self) -> Vec<Block> {
         if !self.row_bytes.is_empty() {

@@ -17,19 +17,20 @@ use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::{DELIMITER, Path};
 use object_store::{
     CopyOptions, Error, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
-    MultipartUpload, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, coalesce_ranges,
+    MultipartUpload, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result, coalesce_ranges,
 };
 use tokio::time::timeout;
 
 use crate::governor::{Permit, StoreGovernor};
 use crate::requests::{GovernedRequests, RequestTag};
+use crate::responses::read_body;
 use crate::retry;
 
 /// Maximum number of listed objects per source, because each object needs memory until it is indexed.
 pub(crate) const MAX_OBJECTS: usize = 10_000_000;
 /// Maximum time to list one local directory, which the client lists as a whole or in large parts.
-const LOCAL_DIRECTORY_TIMEOUT: Duration = Duration::from_secs(1800);
+pub(crate) const LOCAL_DIRECTORY_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A store that fails a request without a response. Feedline deletes no objects, so deletions are not supported. The parts of an
 /// upload are not limited, because Feedline does not use them.
@@ -244,7 +245,11 @@ impl ObjectStore for BoundedStore {
         if self.requests.is_none() {
             return within(self.limit, self.inner.get_ranges(path, ranges)).await;
         }
-        let get = |range| self.get_range(path, range);
+        let get = |range: Range<u64>| async move {
+            let wanted = range.end.saturating_sub(range.start);
+            let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+            read_body(self.get_opts(path, options).await?, wanted).await
+        };
         coalesce_ranges(ranges, get, OBJECT_STORE_COALESCE_DEFAULT).await
     }
 

@@ -1,5 +1,5 @@
-//! Caches one value per shard, such as a footer or header, which all blocks of the shard need. All caches of a worker share memory: the
-//! least recently used value of all caches is removed first.
+//! Caches one value per shard, such as a footer or header, which all blocks of the shard need, or one value per part of a shard. All
+//! caches of a worker share memory: the least recently used value of all caches is removed first.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::error::SourceError;
 use crate::object::Object;
 use crate::read_memory::ReadMemory;
 
-/// Maximum number of cached shards. Footers are small, and consecutive reads use few shards.
+/// Maximum number of cached values. Footers are small, and consecutive reads use few shards.
 const CAPACITY_SHARDS: usize = 256;
 /// Maximum total size in bytes of the values of all caches. A larger value is cached alone.
 const CAPACITY_BYTES: u64 = 256 << 20;
@@ -44,6 +44,11 @@ impl ShardCacheMemory {
             uses: Arc::default(),
             caches: Arc::default(),
         }
+    }
+
+    /// Maximum size of all caches.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
     }
 
     /// Removes the least recently used values of all caches until the others fit. The most recently used value stays.
@@ -94,7 +99,7 @@ trait Evict: Send + Sync {
 
 type Cell<T> = Arc<OnceCell<Arc<T>>>;
 
-/// A cache with one value per shard, for the most recently used shards.
+/// A cache with one value per shard, or per part of a shard, for the most recently used ones.
 pub(crate) struct ShardCache<T> {
     memory: ShardCacheMemory,
     cells: Arc<Mutex<Cells<T>>>,
@@ -109,6 +114,8 @@ struct Cells<T> {
 
 struct Entry<T> {
     shard: ShardRef,
+    /// The part of the shard, such as a row group. 0 for a value of the whole shard.
+    part: usize,
     cell: Cell<T>,
     used_at: u64,
     /// The size of the value, once it is charged.
@@ -189,10 +196,10 @@ impl<T: CachedSize> ShardCache<T> {
         F: Future<Output = Result<T, SourceError>>,
     {
         if !object.is_hashed() {
-            return self.get_shared(object.shard(), load).await;
+            return self.get_shared(object.shard(), 0, load).await;
         }
         let value = Arc::new(load().await?);
-        let cell = self.cell(object.shard());
+        let cell = self.cell(object.shard(), 0);
         // Another call may have loaded the same value, or loads it.
         if cell.set(Arc::clone(&value)).is_ok() {
             self.charge(&cell, value.held_bytes() as u64);
@@ -201,11 +208,47 @@ impl<T: CachedSize> ShardCache<T> {
         Ok(value)
     }
 
-    async fn get_shared<F>(&self, shard: &ShardRef, load: impl FnOnce() -> F) -> Result<Arc<T>, SourceError>
+    /// Returns the value of a part of a shard, which `load` creates at once.
+    pub(crate) fn get_part(&self, shard: &ShardRef, part: usize, load: impl FnOnce() -> T) -> Arc<T> {
+        let cell = self.cell(shard, part);
+        if let Some(value) = cell.get() {
+            return Arc::clone(value);
+        }
+        let value = Arc::new(load());
+        if cell.set(Arc::clone(&value)).is_ok() {
+            self.charge(&cell, value.held_bytes() as u64);
+            self.memory.evict();
+            return value;
+        }
+        cell.get().map_or(value, Arc::clone)
+    }
+
+    /// Counts the size of a value again, which has grown. A value that is not cached is not counted.
+    pub(crate) fn recharge(&self, value: &Arc<T>) {
+        let bytes = value.held_bytes() as u64;
+        let mut cells = lock(&self.cells);
+        let has_grown = |entry: &&mut Entry<T>| {
+            entry.bytes.is_some_and(|counted| counted < bytes)
+                && entry.cell.get().is_some_and(|cached| Arc::ptr_eq(cached, value))
+        };
+        let Some(entry) = cells.in_order.iter_mut().rev().find(has_grown) else { return };
+        let added = bytes - entry.bytes.replace(bytes).unwrap_or(bytes);
+        cells.bytes += added;
+        self.memory.used_bytes.fetch_add(added, Ordering::Relaxed);
+        drop(cells);
+        self.memory.evict();
+    }
+
+    async fn get_shared<F>(
+        &self,
+        shard: &ShardRef,
+        part: usize,
+        load: impl FnOnce() -> F,
+    ) -> Result<Arc<T>, SourceError>
     where
         F: Future<Output = Result<T, SourceError>>,
     {
-        let cell = self.cell(shard);
+        let cell = self.cell(shard, part);
         let is_loaded = cell.initialized();
         let load = || async { Ok(Arc::new(load().await?)) };
         let value = cell.get_or_try_init(load).await.cloned();
@@ -226,16 +269,16 @@ impl<T: CachedSize> ShardCache<T> {
         self.memory.used_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn cell(&self, shard: &ShardRef) -> Cell<T> {
+    fn cell(&self, shard: &ShardRef, part: usize) -> Cell<T> {
         let used_at = self.memory.uses.fetch_add(1, Ordering::Relaxed);
         let mut cells = lock(&self.cells);
-        let position = cells.in_order.iter().rposition(|entry| entry.shard == *shard);
+        let position = cells.in_order.iter().rposition(|entry| entry.part == part && entry.shard == *shard);
         if position.is_none() && cells.in_order.len() >= CAPACITY_SHARDS {
             let removed = cells.removable().and_then(|removable| cells.remove(removable));
             let bytes = removed.and_then(|entry| entry.bytes).unwrap_or_default();
             self.memory.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
-        let new = || Entry { shard: shard.clone(), cell: Cell::default(), used_at, bytes: None };
+        let new = || Entry { shard: shard.clone(), part, cell: Cell::default(), used_at, bytes: None };
         let mut entry = position.and_then(|position| cells.in_order.remove(position)).unwrap_or_else(new);
         entry.used_at = used_at;
         let cell = Arc::clone(&entry.cell);
@@ -270,7 +313,7 @@ mod tests {
 
     async fn load(cache: &ShardCache<Value>, sizes: &[usize]) {
         for (number, &size) in sizes.iter().enumerate() {
-            cache.get_shared(&shard(number), || async { Ok(Value(size)) }).await.unwrap();
+            cache.get_shared(&shard(number), 0, || async { Ok(Value(size)) }).await.unwrap();
         }
     }
 
@@ -319,17 +362,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_value_that_grows_is_counted_again() {
+        struct Growing(AtomicU64);
+        impl CachedSize for Growing {
+            fn held_bytes(&self) -> usize {
+                self.0.load(Ordering::Relaxed) as usize
+            }
+        }
+        let memory = memory(8_000);
+        let used = || memory.used_bytes.load(Ordering::Relaxed);
+        let cache = ShardCache::new(&memory);
+        let get = |part| cache.get_part(&shard(0), part, || Growing(AtomicU64::new(300)));
+        let (first, second) = (get(1), get(2));
+        assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first, &get(1)));
+        assert_eq!(used(), 600);
+        first.0.store(700, Ordering::Relaxed);
+        cache.recharge(&first);
+        cache.recharge(&first);
+        assert_eq!(used(), 1_000);
+        first.0.store(800, Ordering::Relaxed);
+        cache.recharge(&first);
+        assert_eq!(used(), 800, "the other value was evicted");
+        second.0.store(900, Ordering::Relaxed);
+        cache.recharge(&second);
+        assert_eq!(used(), 800, "it is no longer cached");
+        drop(cache);
+        assert_eq!(used(), 0);
+    }
+
+    #[tokio::test]
     async fn loads_that_failed_or_were_cancelled_do_not_displace_values() {
         let cache = ShardCache::new(&memory(16 << 30));
         load(&cache, &[1, 2]).await;
         let fail = || async { Err(SourceError::NotFound { url: String::new() }) };
         for number in 2..300 {
-            assert!(cache.get_shared(&shard(number), fail).await.is_err());
+            assert!(cache.get_shared(&shard(number), 0, fail).await.is_err());
         }
         assert_eq!(shards(&cache).len(), CAPACITY_SHARDS);
         assert_eq!(shards(&cache)[..2], [0, 1]);
         for number in 300..600 {
-            assert!(cache.get_shared(&shard(number), std::future::pending).now_or_never().is_none());
+            assert!(cache.get_shared(&shard(number), 0, std::future::pending).now_or_never().is_none());
         }
         assert_eq!(shards(&cache).len(), CAPACITY_SHARDS);
         assert_eq!(shards(&cache)[..2], [0, 1]);
@@ -340,17 +412,17 @@ mod tests {
         let cache = ShardCache::new(&memory(16 << 30));
         let (loaded, is_loaded) = tokio::sync::oneshot::channel();
         let first = shard(0);
-        let slow = cache.get_shared(&first, || async {
+        let slow = cache.get_shared(&first, 0, || async {
             is_loaded.await.unwrap();
             Ok(Value(1))
         });
         let others = async {
             for number in 1..=CAPACITY_SHARDS {
-                cache.get_shared(&shard(number), || async { Ok(Value(100)) }).await.unwrap();
+                cache.get_shared(&shard(number), 0, || async { Ok(Value(100)) }).await.unwrap();
             }
             loaded.send(()).unwrap();
         };
-        let again = cache.get_shared(&first, || async { panic!("the first call loads it") });
+        let again = cache.get_shared(&first, 0, || async { panic!("the first call loads it") });
         let (slow, (), again) = tokio::join!(slow, others, again);
         assert!(Arc::ptr_eq(&slow.unwrap(), &again.unwrap()));
     }

@@ -4,21 +4,10 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions};
 use rustls::pki_types::CertificateDer;
 
 use crate::guard::{GuardedResolver, RequestGuard};
-
-/// Creates clients without a guard, which fetch credentials and may read from the machine's metadata service.
-#[derive(Debug)]
-pub(crate) struct CredentialsConnector;
-
-impl HttpConnector for CredentialsConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(build_client(options, None).map_err(client_error)?))
-    }
-}
 
 pub(crate) fn client_error(reason: String) -> object_store::Error {
     object_store::Error::Generic { store: "http client", source: reason.into() }

@@ -5,6 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
+use serde::Deserialize;
+
+const EXTENSION_NAME_KEY: &str = "ARROW:extension:name";
+const EXTENSION_METADATA_KEY: &str = "ARROW:extension:metadata";
+const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
+
+/// The error message for vectors of length 0.
+pub(crate) const NO_ELEMENTS: &str = "fixed-size lists without elements are not supported";
 
 /// Returns the Arrow field of a source column. Every field is nullable.
 pub fn arrow_field(name: &str, column_type: &ColumnType) -> Field {
@@ -68,6 +76,50 @@ fn scalar_arrow_type(scalar: ScalarType) -> DataType {
     }
 }
 
+/// Converts an Arrow field to a column type. Unlike the type alone, a field may contain the shape of a tensor. An error contains the
+/// unsupported type.
+pub(crate) fn field_type(field: &Field) -> Result<ColumnType, String> {
+    with_tensor_shape(column_type(field.data_type())?, field)
+}
+
+/// Replaces the shape of a tensor with the one of the extension type of its field.
+pub(crate) fn with_tensor_shape(column_type: ColumnType, field: &Field) -> Result<ColumnType, String> {
+    let extension = field.metadata().get(EXTENSION_NAME_KEY).map(String::as_str);
+    match (column_type, extension) {
+        (ColumnType::Tensor { scalar, shape }, Some(TENSOR_EXTENSION)) => {
+            let metadata = field.metadata().get(EXTENSION_METADATA_KEY).map_or("", String::as_str);
+            Ok(ColumnType::Tensor { scalar, shape: tensor_shape(metadata, &shape)? })
+        }
+        (other, _) => Ok(other),
+    }
+}
+
+/// Parses the metadata of the extension type `arrow.fixed_shape_tensor`. `stored` is the shape without this metadata.
+fn tensor_shape(metadata: &str, stored: &[u32]) -> Result<Vec<u32>, String> {
+    let invalid = || format!("the metadata of the type {TENSOR_EXTENSION} is invalid: {metadata}");
+    let parsed: TensorMetadata = serde_json::from_str(metadata).map_err(|_| invalid())?;
+    let elements = |shape: &[u32]| shape.iter().map(|&extent| u64::from(extent)).product::<u64>();
+    if parsed.shape.is_empty() || elements(&parsed.shape) != elements(stored) {
+        return Err(invalid());
+    }
+    if let Some(permutation) = parsed.permutation
+        && !permutation.iter().copied().eq(0..parsed.shape.len() as u32)
+    {
+        return Err(format!(
+            "tensors with the permutation {permutation:?} are not supported; write them in row-major order, such as with \
+             `numpy.ascontiguousarray`"
+        ));
+    }
+    Ok(parsed.shape)
+}
+
+/// The metadata of the extension type `arrow.fixed_shape_tensor`. The names of the dimensions are ignored.
+#[derive(Deserialize)]
+struct TensorMetadata {
+    shape: Vec<u32>,
+    permutation: Option<Vec<u32>>,
+}
+
 /// Converts an Arrow type to a column type. An error contains the unsupported type.
 pub(crate) fn column_type(data_type: &DataType) -> Result<ColumnType, String> {
     Ok(match data_type {
@@ -76,19 +128,20 @@ pub(crate) fn column_type(data_type: &DataType) -> Result<ColumnType, String> {
             ColumnType::Binary
         }
         DataType::Dictionary(_, values) => column_type(values)?,
-        DataType::List(item) | DataType::LargeList(item) => {
-            ColumnType::List(Box::new(column_type(item.data_type())?))
-        }
-        DataType::FixedSizeList(item, length) => fixed_size_list_type(item.data_type(), *length)?,
+        DataType::List(item) | DataType::LargeList(item) => ColumnType::List(Box::new(field_type(item)?)),
+        DataType::FixedSizeList(item, length) => fixed_size_list_type(item, *length)?,
         other => ColumnType::Scalar(
             scalar_type(other).ok_or_else(|| format!("the type {other} is not supported"))?,
         ),
     })
 }
 
-fn fixed_size_list_type(item: &DataType, length: i32) -> Result<ColumnType, String> {
+fn fixed_size_list_type(item: &Field, length: i32) -> Result<ColumnType, String> {
     let extent = u32::try_from(length).map_err(|_| format!("invalid list length {length}"))?;
-    Ok(match column_type(item)? {
+    if extent == 0 {
+        return Err(NO_ELEMENTS.to_owned());
+    }
+    Ok(match field_type(item)? {
         ColumnType::Scalar(scalar) => ColumnType::Tensor { scalar, shape: vec![extent] },
         other => ColumnType::List(Box::new(other)),
     })
@@ -119,6 +172,32 @@ mod tests {
             assert_eq!(super::column_type(&arrow_type(&column_type)).unwrap(), column_type);
         }
         assert!(super::column_type(&DataType::Date32).unwrap_err().contains("Date32"));
+    }
+
+    fn tensor_field(metadata: &str) -> Field {
+        let storage = arrow_type(&ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![12] });
+        Field::new("image", storage, true).with_metadata(std::collections::HashMap::from([
+            (EXTENSION_NAME_KEY.to_owned(), TENSOR_EXTENSION.to_owned()),
+            (EXTENSION_METADATA_KEY.to_owned(), metadata.to_owned()),
+        ]))
+    }
+
+    #[test]
+    fn the_extension_type_of_tensors_has_a_shape() {
+        let tensor = ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![2, 2, 3] };
+        for metadata in
+            [r#"{"shape":[2,2,3]}"#, r#"{"shape":[2,2,3],"dim_names":["h","w","c"],"permutation":[0,1,2]}"#]
+        {
+            assert_eq!(field_type(&tensor_field(metadata)).unwrap(), tensor);
+        }
+        let list = DataType::List(Arc::new(tensor_field(r#"{"shape":[2,2,3]}"#)));
+        assert_eq!(column_type(&list).unwrap(), ColumnType::List(Box::new(tensor)));
+        let error = |metadata: &str| field_type(&tensor_field(metadata)).unwrap_err();
+        assert!(error(r#"{"shape":[2,2,3],"permutation":[2,0,1]}"#).contains("permutation [2, 0, 1]"));
+        assert!(error(r#"{"shape":[2,2,3],"permutation":[0,1]}"#).contains("permutation [0, 1]"));
+        for metadata in ["", "{}", r#"{"shape":[5]}"#, r#"{"shape":[]}"#, r#"{"shape":[-2,-6]}"#] {
+            assert!(error(metadata).contains("is invalid"), "{metadata}");
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub use metrics::METRICS;
 pub(crate) use points::may_begin_run;
 use range::RangeSource;
 use runs::RunPart;
+pub(crate) use runs::group_of_part;
 
 /// Whether a shard is compressed as a whole. `is_plain` returns whether its first bytes are those of an uncompressed shard.
 pub(crate) async fn is_compressed(

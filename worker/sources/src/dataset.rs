@@ -20,7 +20,7 @@ use crate::kafka::KafkaDataset;
 use crate::location::Location;
 use crate::object::Object;
 use crate::partitions;
-use crate::reader::{BlockRead, BlockRows, DecodedBlock, FormatReader};
+use crate::reader::{BlockRead, BlockRows, DecodedBlock, FormatReader, default_peak_bytes};
 use crate::select::Selection;
 use crate::shard_values;
 use crate::stores::{ScopedStores, Stores};
@@ -40,6 +40,26 @@ struct DatasetPart {
     reader: Box<dyn FormatReader>,
     /// Replaces the reader for `format: kafka`.
     kafka: Option<KafkaDataset>,
+}
+
+/// The opened shard of a block.
+pub struct OpenBlock {
+    /// `None` for a partition of a topic.
+    object: Option<Arc<Object>>,
+    peak_bytes: u64,
+}
+
+impl OpenBlock {
+    /// Maximum memory for reading all rows of the block, in encoded and in decoded form.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+}
+
+impl std::fmt::Debug for OpenBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenBlock").field("peak_bytes", &self.peak_bytes).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for Dataset {
@@ -76,7 +96,7 @@ impl Dataset {
     }
 
     /// Lists the shards of all datasets, in the order of the datasets and their source URLs. The shards of each source URL are
-    /// sorted by URL. Duplicates within a dataset are removed.
+    /// sorted by URL. A source URL that occurs several times in a dataset lists its shards each time.
     pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
         let mut shards = Vec::new();
         for (number, part) in (0..).zip(&self.parts) {
@@ -117,9 +137,23 @@ impl Dataset {
         self.part_of(shard)?.index_shard(shard).await
     }
 
+    /// Opens the shard of a block, and determines the memory that the read needs.
+    pub async fn open_block(&self, read: &BlockRead<'_>) -> Result<OpenBlock, SourceError> {
+        self.part_of(read.shard)?.open_block(read).await
+    }
+
     /// Reads rows of a block. Rows that cannot be read are listed in the result, and do not affect other rows.
     pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
         self.part_of(read.shard)?.read_block(read).await
+    }
+
+    /// Reads rows of a block that [`open_block`](Self::open_block) opened with the same request.
+    pub async fn read_open_block(
+        &self,
+        read: &BlockRead<'_>,
+        open: OpenBlock,
+    ) -> Result<BlockRows, SourceError> {
+        self.part_of(read.shard)?.read_open_block(read, open).await
     }
 
     /// How long reads of a shard are repeated that fail because its source is unavailable. Zero if the store repeats its requests
@@ -183,7 +217,7 @@ impl DatasetPart {
             reads.check(url)?;
         }
         reads.check_credentials(&source.url)?;
-        let selection = Selection::new(source.features.clone());
+        let selection = Selection::new(&source);
         let reader = formats::create_reader(&source, &reads);
         let kafka = (source.format == Format::Kafka)
             .then(|| KafkaDataset::new(&source, &reads, &selection))
@@ -226,11 +260,29 @@ impl DatasetPart {
         Ok(IndexedShard { index, digest })
     }
 
+    async fn open_block(&self, read: &BlockRead<'_>) -> Result<OpenBlock, SourceError> {
+        if self.kafka.is_some() {
+            return Ok(OpenBlock { object: None, peak_bytes: default_peak_bytes(read) });
+        }
+        let object = Arc::new(self.open(read.shard)?);
+        let peak_bytes =
+            shard_values::peak_bytes(self.reader.as_ref(), &object, read, &self.selection).await?;
+        Ok(OpenBlock { object: Some(object), peak_bytes })
+    }
+
     async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
+        let open = self.open_block(read).await?;
+        self.read_open_block(read, open).await
+    }
+
+    async fn read_open_block(&self, read: &BlockRead<'_>, open: OpenBlock) -> Result<BlockRows, SourceError> {
         if let Some(kafka) = &self.kafka {
             return kafka.read(read).await;
         }
-        let object = Arc::new(self.open(read.shard)?);
+        let object = match open.object {
+            Some(object) => object,
+            None => Arc::new(self.open(read.shard)?),
+        };
         let decoded = shard_values::read(self.reader.as_ref(), &object, read, &self.selection).await?;
         let (store_bytes, store_requests, store_wait) = object.traffic();
         let DecodedBlock { batch, failures, held_bytes } = decoded;

@@ -11,7 +11,7 @@ use feedline_data::manifest::ShardRef;
 use tokio::time::Instant;
 
 use crate::error::SourceError;
-use crate::list::{list_files, list_folder};
+use crate::list::{ShardSelectors, expand, is_pattern, list_files, list_folder};
 use crate::location::Location;
 use crate::object::{Object, head};
 use crate::stores::ScopedStores;
@@ -80,7 +80,7 @@ pub(crate) enum IndexUse {
     Reading,
 }
 
-/// The directories of the URLs, without duplicates.
+/// The directories of the URLs.
 #[derive(Default)]
 struct Folders {
     in_order: Vec<Location>,
@@ -101,7 +101,7 @@ impl<T: DirectoryIndex> Directories<T> {
     /// Lists the shards of all directories: the directories in the order of the URLs, the shards in the order of the index.
     pub(crate) async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
         self.reads.clear_link_cache();
-        let mut shards = Vec::new();
+        let (mut shards, mut selectors) = (Vec::new(), ShardSelectors::default());
         for folder in &self.folders()?.in_order {
             // The index may have changed since an earlier listing.
             self.cells().remove(&folder.url());
@@ -109,7 +109,11 @@ impl<T: DirectoryIndex> Directories<T> {
             if let Some(warning) = index.warning() {
                 tracing::warn!(url = %folder.url(), "{warning}");
             }
-            shards.extend(self.list_one(folder, &index).await?);
+            let selector: Arc<str> = folder.url().into();
+            for shard in self.list_one(folder, &index).await? {
+                selectors.add(&shard, Some(selector.clone()))?;
+                shards.push(shard);
+            }
         }
         Ok(shards)
     }
@@ -145,7 +149,7 @@ impl<T: DirectoryIndex> Directories<T> {
     }
 
     fn folders(&self) -> Result<&Folders, SourceError> {
-        let folders = self.folders.get_or_init(|| Folders::new(&self.urls, T::FORMAT));
+        let folders = self.folders.get_or_init(|| Folders::new(&self.reads, &self.urls, T::FORMAT));
         folders.as_ref().map_err(Clone::clone)
     }
 
@@ -219,7 +223,7 @@ impl<T: DirectoryIndex> Directories<T> {
         let listed = if folder.is_http() {
             list_files(&self.reads, paths.iter().map(|path| file_in(folder, path)).collect()).await?
         } else {
-            list_folder(&self.reads, folder).await?
+            list_folder(&self.reads, folder, &paths).await?
         };
         let listed: HashMap<&str, &ShardRef> =
             listed.iter().map(|shard| (shard.url.as_str(), shard)).collect();
@@ -246,18 +250,20 @@ impl<T: DirectoryIndex> Directories<T> {
 }
 
 impl Folders {
-    fn new(urls: &[String], format: &str) -> Result<Self, SourceError> {
+    fn new(reads: &ScopedStores, urls: &[String], format: &str) -> Result<Self, SourceError> {
         let mut folders = Self::default();
         for url in urls {
             let bad = |reason: String| SourceError::Url { url: url.clone(), reason };
-            if url.contains(['*', '?', '[']) {
-                return Err(bad(format!(
-                    "the format {format} reads whole directories: write the URL of each directory that has an `{INDEX_NAME}`"
-                )));
-            }
-            for one in ScopedStores::expand(url).map_err(bad)? {
-                let one = one.strip_suffix(INDEX_NAME).unwrap_or(&one);
-                folders.add(Location::parse(&format!("{}/", one.trim_end_matches('/')))?);
+            let location = Location::parse(url)?;
+            for rest in expand(reads, &location).map_err(bad)? {
+                let one = Location { rest, ..location.clone() };
+                if one.rest.contains(['*', '?', '[']) && is_pattern(reads, &one) {
+                    return Err(bad(format!(
+                        "the format {format} reads whole directories: write the URL of each directory that has an `{INDEX_NAME}`"
+                    )));
+                }
+                let rest = one.rest.strip_suffix(INDEX_NAME).unwrap_or(&one.rest).trim_end_matches('/');
+                folders.add(Location { rest: format!("{rest}/"), ..one.clone() });
                 if folders.in_order.len() > MAX_DIRECTORIES {
                     return Err(bad(format!(
                         "the source has more than {MAX_DIRECTORIES} directories: merge some of them"
@@ -269,10 +275,8 @@ impl Folders {
     }
 
     fn add(&mut self, folder: Location) {
-        let in_store = self.by_root.entry(folder.root.clone()).or_default();
-        if in_store.insert(folder.rest.clone()) {
-            self.in_order.push(folder);
-        }
+        self.by_root.entry(folder.root.clone()).or_default().insert(folder.rest.clone());
+        self.in_order.push(folder);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::access_denied::find_access_denied;
 use crate::causes;
 use crate::guard;
 use crate::hub::hub_error;
+use crate::responses::ResponseError;
 
 /// An error while listing, indexing or reading a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,14 +102,6 @@ pub enum SourceError {
         /// Suggested names.
         hint: String,
     },
-    /// The schema of a shard differs from the schema of the other shards.
-    #[error("`{url}` differs from other shards of the dataset: {reason}")]
-    SchemaMismatch {
-        /// The shard.
-        url: String,
-        /// The difference.
-        reason: String,
-    },
     /// The requested rows are not valid for the block.
     #[error("cannot read a block of `{url}`: {reason}")]
     Request {
@@ -137,7 +130,6 @@ impl SourceError {
             | Self::Corrupt { url, .. }
             | Self::Unsupported { url, .. }
             | Self::MissingFeature { url, .. }
-            | Self::SchemaMismatch { url, .. }
             | Self::Request { url, .. } => Some(url),
         }
     }
@@ -156,8 +148,17 @@ impl SourceError {
         if let Some(hub) = hub_error::find_error(&error) {
             return Self::Store { url, reason: hub.message.clone(), retryable: hub.retryable };
         }
+        if let Some(violation) = causes::find::<ResponseError>(&error) {
+            return Self::Store { url, reason: violation.to_string(), retryable: false };
+        }
         match error {
             E::NotFound { .. } => Self::NotFound { url },
+            // A listing fails if it contains a key that the client cannot represent, such as `a//b`.
+            E::InvalidPath { source } => Self::Store {
+                url,
+                reason: format!("{source}: rename that object, or list other objects"),
+                retryable: false,
+            },
             E::Precondition { .. } => Self::ShardChanged { url },
             // Listings return a generic error for denied access.
             E::Generic { source, .. } if is_denied(source.as_ref()) => Self::denied(url, source.as_ref()),

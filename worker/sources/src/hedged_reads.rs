@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use object_store::{GetResult, GetResultPayload, Result};
 use tokio::time::sleep;
 
 use crate::bounded_store::in_flight_until_read;
 use crate::governor::{Demand, Permit};
 use crate::requests::{GovernedRequests, RequestTag};
+use crate::responses::read_stream;
 use crate::throttling::{count_hedge_won, count_hedged};
 
 impl GovernedRequests {
@@ -26,7 +26,7 @@ impl GovernedRequests {
         }
         let first = async {
             let (result, permit) = self.send(tag, bytes, &get).await?;
-            read_body(result, permit).await
+            read_body(result, permit, requested(tag, bytes)).await
         };
         tokio::pin!(first);
         tokio::select! {
@@ -77,7 +77,7 @@ impl GovernedRequests {
         let demand = Demand { job: tag.job, bytes: requested(tag, bytes), is_repeated: false };
         let permit = self.governor.acquire(demand).await;
         let (result, permit) = Self::attempt(permit, get).await.map_err(|(error, _)| error)?;
-        read_body(result, permit).await
+        read_body(result, permit, requested(tag, bytes)).await
     }
 }
 
@@ -89,15 +89,12 @@ fn requested(tag: &RequestTag, bytes: u64) -> u64 {
     })
 }
 
-/// Reads the body of a response.
-async fn read_body(result: GetResult, permit: Permit) -> Result<GetResult> {
+/// Reads the body of the response to a request for `wanted` bytes.
+async fn read_body(result: GetResult, permit: Permit, wanted: u64) -> Result<GetResult> {
     let mut result = in_flight_until_read(result, permit);
-    let GetResultPayload::Stream(mut body) = result.payload else { return Ok(result) };
-    let mut bytes = BytesMut::with_capacity((result.range.end - result.range.start) as usize);
-    while let Some(chunk) = body.try_next().await? {
-        bytes.extend_from_slice(&chunk);
-    }
-    result.payload = GetResultPayload::Stream(futures::stream::once(async { Ok(bytes.freeze()) }).boxed());
+    let GetResultPayload::Stream(body) = result.payload else { return Ok(result) };
+    let bytes = read_stream(body, wanted).await?;
+    result.payload = GetResultPayload::Stream(futures::stream::once(async { Ok(bytes) }).boxed());
     Ok(result)
 }
 

@@ -1,4 +1,4 @@
-//! The HTTP client of object stores, which checks each request with a guard and counts it.
+//! The HTTP client of object stores, which checks each request with a guard, counts it, and checks its response.
 
 use async_trait::async_trait;
 use object_store::ClientOptions;
@@ -10,6 +10,7 @@ use crate::client_builder::{build_client, client_error};
 use crate::guard::{GuardError, RequestGuard, find_guard_error};
 use crate::object::store_checksum::ChecksumRequest;
 use crate::requests::{parse_retry_after, record_response};
+use crate::responses::ExpectedResponse;
 use crate::throttling::{StoreKind, count_request};
 
 /// Creates guarded clients.
@@ -27,7 +28,32 @@ impl HttpConnector for GuardedConnector {
     }
 }
 
-/// An HTTP client that checks and counts each request.
+/// Creates clients without a guard, which fetch credentials and may read from the machine's metadata service.
+#[derive(Debug)]
+pub(crate) struct CredentialsConnector;
+
+impl HttpConnector for CredentialsConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = build_client(options, None).map_err(client_error)?;
+        Ok(HttpClient::new(CredentialsClient { client }))
+    }
+}
+
+/// An HTTP client that fetches credentials.
+#[derive(Debug)]
+struct CredentialsClient {
+    client: reqwest::Client,
+}
+
+#[async_trait]
+impl HttpService for CredentialsClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let expected = ExpectedResponse::new(&request);
+        expected.check(HttpService::call(&self.client, request).await?).await
+    }
+}
+
+/// An HTTP client that checks and counts each request, and checks its response.
 #[derive(Debug)]
 struct GuardedClient {
     client: reqwest::Client,
@@ -40,6 +66,7 @@ impl HttpService for GuardedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.guard.check(&request.uri().to_string()).map_err(permanent_error)?;
         let checksum_request = request.extensions().get::<ChecksumRequest>().cloned();
+        let expected = ExpectedResponse::new(&request);
         let response = HttpService::call(&self.client, request).await;
         let status = response.as_ref().ok().map(|response| response.status().as_u16());
         let headers = response.as_ref().ok().map(|response| response.headers());
@@ -51,10 +78,11 @@ impl HttpService for GuardedClient {
             checksum_request.record(self.store, response.status(), response.headers());
         }
         // A host that the guard rejects looks like a failed resolution, which would be retried.
-        response.map_err(|error| match find_guard_error(&error) {
+        let response = response.map_err(|error| match find_guard_error(&error) {
             Some(found) => permanent_error(found.clone()),
             None => error,
-        })
+        })?;
+        expected.check(response).await
     }
 }
 

@@ -18,12 +18,13 @@ mod wire;
 
 pub use self::fuzzed::{decode_payloads, read_registry_answer};
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::committed_offsets::PartitionOffset;
 use feedline_data::kafka_range::KafkaRange;
-use feedline_data::manifest::{ShardIndex, ShardRef};
+use feedline_data::manifest::{ColumnNotes, ShardIndex, ShardRef};
 use feedline_data::pipeline::{EndOffset, Isolation, KafkaOptions, OnGap, Source, StartOffset};
 use feedline_data::schema::Schema;
 use feedline_data::urls::kafka_servers;
@@ -33,7 +34,7 @@ use feedline_kafka::{
 };
 
 use self::blocks::{divide, newest_ranges, sample_ranges};
-use self::columns::{RequestedColumns, build_rows, record_columns};
+use self::columns::{RequestedColumns, build_rows, payload_column_name, record_columns};
 use self::partition::Partition;
 use self::payload::{ColumnsError, PayloadDecoder};
 use self::registry::{Authorization, Registry};
@@ -167,8 +168,8 @@ impl KafkaDataset {
             samples.push(self.sample(shard, &partition, from..to, Some(SEARCHED_PAYLOADS)).await?);
         }
         let blocks = divide(shard, from..to, &samples)?;
-        let schema = self.columns(shard, &partition, &samples).await?;
-        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
+        let (schema, columns) = self.columns(shard, &partition, &samples).await?.unzip();
+        Ok(ShardIndex { blocks, schema, columns: columns.unwrap_or_default(), ..ShardIndex::default() })
     }
 
     /// Infers the columns of a partition of an unbounded job from its newest records, even if the job starts after them. If these
@@ -196,10 +197,10 @@ impl KafkaDataset {
                 break;
             }
         }
-        let schema = found?;
+        let (schema, columns) = found?.unzip();
         let newest = newest_ranges(partition.range.to).next();
         let blocks = newest.map(|offsets| divide(shard, offsets, &samples)).transpose()?.unwrap_or_default();
-        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
+        Ok(ShardIndex { blocks, schema, columns: columns.unwrap_or_default(), ..ShardIndex::default() })
     }
 
     /// Returns the columns of a partition; `None` if the samples do not determine them.
@@ -208,7 +209,7 @@ impl KafkaDataset {
         shard: &ShardRef,
         partition: &Partition,
         samples: &[(u64, RecordBlock)],
-    ) -> Result<Option<Schema>, SourceError> {
+    ) -> Result<Option<(Schema, ColumnNotes)>, SourceError> {
         let payloads: Vec<&[u8]> = samples.iter().flat_map(|(_, block)| payloads(block)).collect();
         let found =
             self.payload.columns(&payloads, partition.range.schema_id).await.map_err(
@@ -217,7 +218,15 @@ impl KafkaDataset {
                     ColumnsError::Data(reason) => SourceError::unsupported(shard, reason),
                 },
             )?;
-        found.map(|found| self.selection.schema(shard, &record_columns(found))).transpose()
+        let Some((found, inferred)) = found else { return Ok(None) };
+        let names: HashSet<String> =
+            found.iter().map(|(name, _)| payload_column_name(name.clone())).collect();
+        let inferred = inferred.renamed(payload_column_name);
+        let (schema, mut columns) =
+            self.selection.resolve_sampled(shard, &record_columns(found), &inferred)?;
+        // The columns of records, such as the offset, are not listed as ignored.
+        columns.ignored.retain(|name| names.contains(name));
+        Ok(Some((schema, columns)))
     }
 
     /// Reads the rows of a block.

@@ -25,6 +25,8 @@ pub(crate) const MAX_BATCH_HEADERS_BYTES: u64 = 256 << 20;
 pub(crate) const MAX_BLOCKS: usize = 1 << 22;
 /// Maximum number of tar members per sample.
 pub(crate) const MAX_SAMPLE_MEMBERS: usize = 4_096;
+/// Maximum number of keys of a tar file that occur several times. The first sample with each of them needs about 100 bytes.
+pub(crate) const MAX_REPEATED_KEYS: usize = 1 << 20;
 /// Maximum length of a tar member's name in bytes. Linux has the same limit for paths.
 pub(crate) const MAX_MEMBER_NAME_BYTES: usize = 4_096;
 /// Maximum number of features of one `tf.train.Example`.

@@ -145,7 +145,7 @@ fn local_path(rest: &str) -> Result<String, String> {
     resolve_parents(text)
 }
 
-fn local_url(path: &str) -> String {
+pub(crate) fn local_url(path: &str) -> String {
     Url::from_file_path(path).map_or_else(|()| format!("file://{path}"), String::from)
 }
 

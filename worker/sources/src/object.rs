@@ -23,6 +23,7 @@ use crate::local::{self, LocalFile};
 use crate::location::Location;
 use crate::merged_reads::{MergedRead, MergedReads, ObjectVersion, ReadTurn};
 use crate::requests::{QueueClock, RequestTag, within_active};
+use crate::responses::read_body;
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::version::{if_match_tag, is_version, version_of};
 
@@ -241,7 +242,8 @@ impl Object {
         }
     }
 
-    async fn read_unhashed(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+    /// Reads a range completely, which the digest does not contain.
+    pub(crate) async fn read_unhashed(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -406,7 +408,7 @@ impl Object {
         extensions.insert(tag.clone());
         let options = GetOptions {
             extensions,
-            range: Some(GetRange::Bounded(range)),
+            range: Some(GetRange::Bounded(range.clone())),
             if_match: if_match_tag(&self.shard.version),
             ..GetOptions::default()
         };
@@ -423,7 +425,8 @@ impl Object {
             );
             return Err(self.failed(reason, true));
         }
-        result.bytes().await.map_err(store_error)
+        let sent = tag.merged.as_ref().map_or(range, |merged| merged.send());
+        read_body(result, sent.end - sent.start).await.map_err(store_error)
     }
 }
 

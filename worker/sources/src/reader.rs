@@ -34,8 +34,6 @@ pub(crate) struct SampleTraits {
     pub(crate) method: SampleMethod,
     /// Whether a block with fewer rows is a valid block, and reading it reads less.
     pub(crate) has_divisible_blocks: bool,
-    /// Whether a read fails if a shard lacks a column of other shards.
-    pub(crate) requires_columns: bool,
 }
 
 impl SampleTraits {
@@ -43,6 +41,11 @@ impl SampleTraits {
     pub(crate) fn of_rows(method: SampleMethod) -> Self {
         Self { method, ..Self::default() }
     }
+}
+
+/// The memory for a block in encoded and in decoded form, if the format does not know more.
+pub(crate) fn default_peak_bytes(read: &BlockRead<'_>) -> u64 {
+    read.block.bytes.saturating_mul(2)
 }
 
 /// Reads the shards of one dataset. A reader may cache data that all blocks of a shard need, such as a footer.
@@ -74,6 +77,16 @@ pub(crate) trait FormatReader: Send + Sync {
 
     /// Indexes a shard: its rows, blocks and columns.
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError>;
+
+    /// Returns the maximum memory for reading all rows of a block, in encoded and in decoded form.
+    async fn peak_bytes(
+        &self,
+        _object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        _selection: &Selection,
+    ) -> Result<u64, SourceError> {
+        Ok(default_peak_bytes(read))
+    }
 
     /// Reads rows of a block.
     async fn read(

@@ -12,11 +12,13 @@ use feedline_data::ids::JobId;
 use object_store::{Error, Result};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::causes;
 use crate::governor::{Demand, Permit, StoreGovernor};
 use crate::guard::find_guard_error;
 use crate::hub::hub_error::find_error;
 use crate::identity::may_be_renewed;
 use crate::merged_reads::MergedRead;
+use crate::responses::ResponseError;
 use crate::retry::{FIRST_BACKOFF, MAX_BACKOFF, MAX_RETRY_AFTER, REQUEST_TIMEOUT, no_response_reason};
 use crate::throttling::is_throttled;
 
@@ -267,10 +269,12 @@ impl Exchange {
     }
 }
 
-/// Whether the connection failed. Errors of the guard and of the credentials are permanent.
+/// Whether the connection failed. Errors of the guard and of the credentials are permanent, and so are responses that violate the
+/// protocol.
 fn is_transport_error(error: &Error) -> bool {
     matches!(error, Error::Generic { .. })
         && find_guard_error(error).is_none()
+        && causes::find::<ResponseError>(error).is_none()
         && find_error(error).is_none_or(|error| error.retryable)
 }
 

@@ -1,8 +1,9 @@
 //! Selects and renames columns of the data, as `source.features` of the pipeline specifies.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use feedline_data::manifest::ShardRef;
+use feedline_data::manifest::{ColumnNotes, ShardRef, WidenedColumn};
+use feedline_data::pipeline::Source;
 use feedline_data::schema::{ColumnType, MAX_COLUMNS, Schema};
 
 use crate::error::SourceError;
@@ -11,15 +12,46 @@ use crate::limits::{check_column, check_column_count};
 /// A column of a shard: the name in the data, and the type, or the reason why the column cannot be read.
 pub(crate) type ResolvedColumn = (String, Result<ColumnType, String>);
 
+/// Which columns of `source.features` a shard may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AbsentColumns {
+    /// No column, except optional columns. For formats with a fixed schema per shard.
+    Rejected,
+    /// Every column. For formats in which each row has its own columns. The coordinator checks that a column is in any shard.
+    Allowed,
+}
+
+/// Additional results of inferring the columns of a shard, with the names in the data.
+#[derive(Debug, Default)]
+pub(crate) struct InferenceNotes {
+    /// Columns whose values are all null or empty lists.
+    pub(crate) untyped: HashSet<String>,
+    /// Columns in which values have another type, which is converted to the type of the column.
+    pub(crate) widened_from: HashMap<String, ColumnType>,
+}
+
+impl InferenceNotes {
+    /// Returns the notes with other names of the columns.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn renamed(self, rename: impl Fn(String) -> String) -> Self {
+        Self {
+            untyped: self.untyped.into_iter().map(&rename).collect(),
+            widened_from: self.widened_from.into_iter().map(|(name, from)| (rename(name), from)).collect(),
+        }
+    }
+}
+
 /// Maps column names of the pipeline to column names in the data. Without entries, all columns are read under their own names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
     features: BTreeMap<String, String>,
+    /// The columns of `features` that a shard may lack.
+    optional: BTreeSet<String>,
 }
 
 impl Selection {
-    pub(crate) fn new(features: BTreeMap<String, String>) -> Self {
-        Self { features }
+    pub(crate) fn new(source: &Source) -> Self {
+        Self { features: source.features.clone(), optional: source.optional.clone() }
     }
 
     /// The requested columns with their names in the data; empty if all columns are read.
@@ -30,7 +62,8 @@ impl Selection {
     /// Returns the selection without the columns that have one of these names in the data.
     pub(crate) fn without(&self, is_removed: impl Fn(&str) -> bool) -> Self {
         let kept = self.features.iter().filter(|(_, name)| !is_removed(name));
-        Self { features: kept.map(|(column, name)| (column.clone(), name.clone())).collect() }
+        let features = kept.map(|(column, name)| (column.clone(), name.clone())).collect();
+        Self { features, optional: self.optional.clone() }
     }
 
     /// The name that a pipeline column has in the data.
@@ -43,8 +76,50 @@ impl Selection {
         schema.names().map(|column| self.data_name(column)).collect()
     }
 
-    /// Returns the schema of a shard: the selected columns with their names in the pipeline.
-    pub(crate) fn schema(&self, shard: &ShardRef, found: &[ResolvedColumn]) -> Result<Schema, SourceError> {
+    /// Returns the selected columns of a shard in a format with a fixed schema, with their names in the pipeline. The shard must
+    /// contain every column that is not optional.
+    pub(crate) fn resolve_fixed(
+        &self,
+        shard: &ShardRef,
+        found: &[ResolvedColumn],
+        inferred: &InferenceNotes,
+    ) -> Result<(Schema, ColumnNotes), SourceError> {
+        let (schema, notes) = self.resolve_sampled(shard, found, inferred)?;
+        Ok((schema, ColumnNotes { is_fixed: true, ..notes }))
+    }
+
+    /// Returns the selected columns of a shard of which only the first rows are known, with their names in the pipeline. They must
+    /// contain every column that is not optional.
+    pub(crate) fn resolve_sampled(
+        &self,
+        shard: &ShardRef,
+        found: &[ResolvedColumn],
+        inferred: &InferenceNotes,
+    ) -> Result<(Schema, ColumnNotes), SourceError> {
+        let schema = self.schema(shard, found, AbsentColumns::Rejected)?;
+        let notes = self.notes(&schema, found, inferred);
+        Ok((schema, notes))
+    }
+
+    /// Returns the selected columns of a shard in a format in which each row has its own columns, with their names in the
+    /// pipeline.
+    pub(crate) fn resolve_inferred(
+        &self,
+        shard: &ShardRef,
+        found: &[ResolvedColumn],
+        inferred: &InferenceNotes,
+    ) -> Result<(Schema, ColumnNotes), SourceError> {
+        let schema = self.schema(shard, found, AbsentColumns::Allowed)?;
+        let notes = self.notes(&schema, found, inferred);
+        Ok((schema, notes))
+    }
+
+    fn schema(
+        &self,
+        shard: &ShardRef,
+        found: &[ResolvedColumn],
+        absent: AbsentColumns,
+    ) -> Result<Schema, SourceError> {
         let readable = |name: &str, column_type: &Result<ColumnType, String>| {
             column_type.clone().map_err(|reason| {
                 let reason = format!(
@@ -53,6 +128,9 @@ impl Selection {
                 SourceError::unsupported(shard, reason)
             })
         };
+        check_unique_names(shard, found.iter().map(|(name, _)| name.as_str()), |name| {
+            self.features.is_empty() || self.features.values().any(|selected| selected == name)
+        })?;
         let mut schema = Schema::default();
         if self.features.is_empty() {
             check_column_count(shard, found.len())?;
@@ -60,11 +138,13 @@ impl Selection {
                 schema.set(name, readable(name, column_type)?);
             }
         } else {
-            // If several columns have the same name, the first column is used.
             let known: HashMap<&str, &Result<ColumnType, String>> =
-                found.iter().rev().map(|(name, column_type)| (name.as_str(), column_type)).collect();
+                found.iter().map(|(name, column_type)| (name.as_str(), column_type)).collect();
             for (column, name) in &self.features {
                 let Some(&column_type) = known.get(name.as_str()) else {
+                    if absent == AbsentColumns::Allowed || self.optional.contains(column) {
+                        continue;
+                    }
                     return Err(self.missing(shard, column, name, found));
                 };
                 schema.set(column, readable(name, column_type)?);
@@ -72,6 +152,37 @@ impl Selection {
         }
         schema.fields.iter().try_for_each(|field| check_column(shard, field))?;
         Ok(schema)
+    }
+
+    /// Returns the notes about the columns of a shard with their names in the pipeline.
+    fn notes(&self, schema: &Schema, found: &[ResolvedColumn], inferred: &InferenceNotes) -> ColumnNotes {
+        let mut notes = ColumnNotes::default();
+        for field in &schema.fields {
+            let name = self.data_name(&field.name);
+            if inferred.untyped.contains(name) {
+                notes.untyped.push(field.name.clone());
+            }
+            if let Some(from) = inferred.widened_from.get(name) {
+                let (column, to) = (field.name.clone(), field.column_type.clone());
+                notes.widened.push(WidenedColumn { column, from: from.clone(), to });
+            }
+        }
+        if !self.features.is_empty() {
+            let read: HashSet<&str> = self.features.values().map(String::as_str).collect();
+            let names = found.iter().map(|(name, _)| name).filter(|name| !read.contains(name.as_str()));
+            notes.ignored = names.take(MAX_COLUMNS).cloned().collect();
+        }
+        notes
+    }
+
+    /// Whether the pipeline reads the column `name` of the data.
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        self.features.is_empty() || self.names(name)
+    }
+
+    /// Whether `source.features` contains the column `name` of the data.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        self.features.values().any(|read| read == name)
     }
 
     fn missing(&self, shard: &ShardRef, column: &str, name: &str, found: &[ResolvedColumn]) -> SourceError {
@@ -87,6 +198,9 @@ impl Selection {
             None if names.is_empty() => "the shard has no columns".to_owned(),
             None => format!("the columns are {}", names.join(", ")),
         };
+        let hint = format!(
+            "{hint}; to read null for shards without the column, declare `{column}: {{ name: {name}, optional: true }}` under `source.features`"
+        );
         SourceError::MissingFeature {
             url: shard.url.clone(),
             column: column.to_owned(),
@@ -94,4 +208,25 @@ impl Selection {
             hint,
         }
     }
+}
+
+/// Checks that no selected column has the name of another column. `names` are the names of all columns in their order.
+pub(crate) fn check_unique_names<'a>(
+    shard: &ShardRef,
+    names: impl IntoIterator<Item = &'a str>,
+    is_selected: impl Fn(&str) -> bool,
+) -> Result<(), SourceError> {
+    let mut positions: HashMap<&str, usize> = HashMap::new();
+    for (position, name) in (1..).zip(names) {
+        let Some(first) = positions.insert(name, position) else { continue };
+        if is_selected(name) {
+            let fix = "rename one of them, or list other columns under `source.features`";
+            let reason = match name {
+                "" => format!("columns {first} and {position} have no name: {fix}"),
+                _ => format!("columns {first} and {position} have the same name `{name}`: {fix}"),
+            };
+            return Err(SourceError::unsupported(shard, reason));
+        }
+    }
+    Ok(())
 }

@@ -35,6 +35,12 @@ pub(crate) async fn index(
         return Ok(index);
     }
     index.schema = index.schema.map(|schema| with_values(schema, values, selection));
+    let is_of_data = |column: &str| {
+        let is_selected = index.schema.as_ref().is_some_and(|schema| schema.get(column).is_some());
+        is_selected && find(values, selection.data_name(column)).is_none()
+    };
+    index.columns.untyped.retain(|column| is_of_data(column));
+    index.columns.widened.retain(|widened| is_of_data(&widened.column));
     Ok(index)
 }
 
@@ -56,6 +62,28 @@ fn with_values(mut data: Schema, values: &[ShardValue], selection: &Selection) -
     schema
 }
 
+/// Returns the memory that the read of a block needs without the columns of the shard's values, which are small.
+pub(crate) async fn peak_bytes(
+    reader: &dyn FormatReader,
+    object: &Arc<Object>,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<u64, SourceError> {
+    let schema = data_schema(read, selection);
+    let schema = schema.as_ref().unwrap_or(read.schema);
+    reader.peak_bytes(object, &BlockRead { schema, ..*read }, selection).await
+}
+
+/// Returns the requested columns that the data contains; `None` if no column has one value in all rows of the shard.
+fn data_schema(read: &BlockRead<'_>, selection: &Selection) -> Option<Schema> {
+    let is_value = |column: &str| find(&read.shard.values, selection.data_name(column)).is_some();
+    if !read.schema.names().any(is_value) {
+        return None;
+    }
+    let fields = read.schema.fields.iter().filter(|field| !is_value(&field.name));
+    Some(Schema { fields: fields.cloned().collect() })
+}
+
 /// Reads rows of a block, and adds the columns of the shard's values.
 pub(crate) async fn read(
     reader: &dyn FormatReader,
@@ -65,11 +93,9 @@ pub(crate) async fn read(
 ) -> Result<DecodedBlock, SourceError> {
     let values = &read.shard.values;
     let value_of = |column: &str| find(values, selection.data_name(column));
-    if !read.schema.names().any(|column| value_of(column).is_some()) {
+    let Some(of_data) = data_schema(read, selection) else {
         return reader.read(object, read, selection).await;
-    }
-    let fields = read.schema.fields.iter().filter(|field| value_of(&field.name).is_none());
-    let of_data = Schema { fields: fields.cloned().collect() };
+    };
     let decoded = reader.read(object, &BlockRead { schema: &of_data, ..*read }, selection).await?;
     let rows = decoded.batch.num_rows();
     let mut data = decoded.batch.columns().iter();

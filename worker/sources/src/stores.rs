@@ -32,6 +32,7 @@ use crate::merged_reads::MergedReads;
 use crate::object::{Object, head};
 use crate::read_memory::ReadMemory;
 use crate::requests::{RequestTag, within_active};
+use crate::responses::read_body;
 use crate::retry;
 use crate::throttling::StoreKind;
 
@@ -370,6 +371,11 @@ impl ScopedStores {
         any_url && self.credentials.is_none() && !location.is_http() && is_local_unrestricted()
     }
 
+    /// Maximum duration of a request to a store, with its retries.
+    pub(crate) fn request_limit(&self) -> Duration {
+        retry::max_duration(self.stores.access.retry_budget())
+    }
+
     /// Creates an object with the worker's retry budget.
     pub(crate) fn object(&self, store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Object {
         let scheme = shard.url.split("://").next().unwrap_or_default();
@@ -470,7 +476,7 @@ async fn get_whole(
     let mut extensions = Extensions::new();
     extensions.insert(tag);
     let options = GetOptions { range: Some(GetRange::Bounded(range)), extensions, ..GetOptions::default() };
-    let read = async { store.get_opts(key, options).await?.bytes().await };
+    let read = async { read_body(store.get_opts(key, options).await?, wanted).await };
     let bytes = within_active(limit, &clock, read).await.unwrap_or_else(|| Err(no_response(limit)))?;
     if bytes.len() as u64 == wanted {
         return Ok(bytes);

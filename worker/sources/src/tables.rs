@@ -14,7 +14,6 @@ use crate::location::Location;
 use crate::stores::ScopedStores;
 use crate::table_roots::{DELTA_LOG, ICEBERG_METADATA, TableFormat, TableRoots, is_table_metadata};
 
-const PATTERN_CHARACTERS: [char; 3] = ['*', '?', '['];
 /// Maximum number of directories that are examined concurrently.
 const CONCURRENT_DIRECTORIES: usize = 16;
 /// Maximum number of objects of a directory `metadata` that are examined.
@@ -30,7 +29,7 @@ pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<Sh
     for location in &locations {
         // The directories of a web server cannot be listed.
         if !location.is_http() && !all.contains(location.url().as_str()) {
-            for (directory, is_listed) in candidates(location)? {
+            for (directory, is_listed) in candidates(reads, location)? {
                 *directories.entry(directory).or_default() |= is_listed;
             }
         }
@@ -58,14 +57,19 @@ pub(crate) fn reject<'a>(
 type Candidates = BTreeMap<(String, String), bool>;
 
 /// Returns the directories before the first pattern, which the source lists, and those above.
-fn candidates(location: &Location) -> Result<Candidates, SourceError> {
-    let expanded = ScopedStores::expand(&location.rest)
-        .map_err(|reason| SourceError::Url { url: location.url(), reason })?;
+fn candidates(reads: &ScopedStores, location: &Location) -> Result<Candidates, SourceError> {
+    let expanded =
+        list::expand(reads, location).map_err(|reason| SourceError::Url { url: location.url(), reason })?;
     // Many patterns have the same directory.
-    let fixed: BTreeSet<&str> = expanded.iter().map(|rest| fixed_directory(rest)).collect();
+    let mut fixed = BTreeSet::new();
+    for rest in expanded {
+        let one = Location { rest, ..location.clone() };
+        let (directory, _) = list::split_at_glob(reads, &one);
+        fixed.insert(directory.strip_suffix('/').unwrap_or(directory).to_owned());
+    }
     let mut candidates = Candidates::new();
     for directory in fixed {
-        for rest in table_candidates(directory) {
+        for rest in table_candidates(&directory) {
             // The root of a disk is not a table, but a bucket may be one.
             if !rest.is_empty() || !location.is_local() {
                 let is_listed = rest == directory;
@@ -74,12 +78,6 @@ fn candidates(location: &Location) -> Result<Candidates, SourceError> {
         }
     }
     Ok(candidates)
-}
-
-/// The directory before the first pattern, or of an object.
-fn fixed_directory(rest: &str) -> &str {
-    let first = rest.find(PATTERN_CHARACTERS).unwrap_or(rest.len());
-    rest[..first].rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 /// A directory, and those above `key=value` directories and above `data`.

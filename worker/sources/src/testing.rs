@@ -276,11 +276,29 @@ pub(crate) fn tfrecord(records: &[Vec<u8>]) -> Vec<u8> {
 
 /// One tar member of a kind (`0` file, `5` directory, `L` long name, `x` pax).
 pub(crate) fn tar_member(kind: u8, name: &str, body: &[u8]) -> Vec<u8> {
+    tar_member_with(kind, name, body, |_| {})
+}
+
+/// A link of a kind (`1` hard, `2` symbolic).
+pub(crate) fn tar_link(kind: u8, name: &str, target: &str) -> Vec<u8> {
+    tar_member_with(kind, name, b"", |header| {
+        header[157..157 + target.len()].copy_from_slice(target.as_bytes())
+    })
+}
+
+/// One tar member, whose header `change` changes before the checksum is computed.
+pub(crate) fn tar_member_with(
+    kind: u8,
+    name: &str,
+    body: &[u8],
+    change: impl FnOnce(&mut [u8; 512]),
+) -> Vec<u8> {
     let mut header = [0; 512];
     header[..name.len().min(100)].copy_from_slice(&name.as_bytes()[..name.len().min(100)]);
     header[124..135].copy_from_slice(format!("{:011o}", body.len()).as_bytes());
     header[156] = kind;
     header[257..263].copy_from_slice(b"ustar\0");
+    change(&mut header);
     header[148..156].fill(b' ');
     let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
     header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());

@@ -8,7 +8,7 @@ use crate::object::Object;
 /// Number of bytes that are read ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 /// Minimum gap between two accesses at which the bytes in the gap are skipped.
-const SPARSE_STEP_BYTES: u64 = 256 << 10;
+pub(crate) const SPARSE_STEP_BYTES: u64 = 256 << 10;
 /// Number of bytes that are read ahead after a skip.
 const SPARSE_READ_AHEAD_BYTES: u64 = 16 << 10;
 

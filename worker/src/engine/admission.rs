@@ -37,6 +37,8 @@ pub(super) struct AdmittedGroup {
     /// Reserves the memory of the output buffer until the buffer is allocated.
     pub(super) buffer_reservation: MemoryReservation,
     pub(super) exceeds_budget: bool,
+    /// Whether the rows are reported as failed, without being computed.
+    pub(super) is_given_up: bool,
 }
 
 /// A group that may start.
@@ -283,6 +285,7 @@ impl Engine {
             generation: lease.start(&offsets, bytes, priority),
             context: TaskContext { priority, progress: lease.progress.clone() },
             cancel: lease.cancel.clone(),
+            is_given_up: lease.is_given_up(&offsets),
             offsets,
             job,
             split,

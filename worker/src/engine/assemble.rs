@@ -156,20 +156,10 @@ fn take_column(job: &JobContext, work: &mut WorkChunk, number: usize) -> TensorS
     let found = work.chunk.columns.iter_mut().find(|(name, _)| *name == tensor.column);
     let (data, rows) = match found.map(|(_, column)| column) {
         Some(Column::Tensor(found)) => (std::mem::take(&mut found.data), found.rows),
-        Some(Column::Arrow(array)) => (arrow_tensor_bytes(array, tensor.row_bytes), array.len()),
         _ => (BytesMut::new(), 0),
     };
     let in_place = unused.is_none() && tensor.writer.is_some();
     TensorShare { unused, data, rows, in_place }
-}
-
-/// Copies the bytes of a tensor column that was not written in place.
-fn arrow_tensor_bytes(array: &ArrayRef, row_bytes: usize) -> BytesMut {
-    let data = array.to_data();
-    let values = data.child_data().first().and_then(|child| Some((child.offset(), child.buffers().first()?)));
-    let Some((_, values)) = values else { return BytesMut::zeroed(row_bytes * array.len()) };
-    let start = data.offset() * row_bytes;
-    BytesMut::from(&values.as_slice()[start..start + row_bytes * array.len()])
 }
 
 /// Rows to move within the buffer, from a byte offset to a row index.
@@ -235,9 +225,6 @@ fn join_arrays(chunks: &[WorkChunk], name: &str) -> Result<ArrayRef, String> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{FixedSizeListArray, Int32Array};
-    use arrow::datatypes::{DataType, Field};
-
     use super::*;
 
     const ROW_BYTES: usize = 2;
@@ -293,17 +280,5 @@ mod tests {
             ]
         });
         assert_eq!(joined[..6], [1, 2, 3, 4, 5, 6]);
-    }
-
-    #[test]
-    fn the_bytes_of_a_sliced_source_tensor_are_its_own() {
-        let item = Arc::new(Field::new("item", DataType::Int32, false));
-        let values = Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5, 6]));
-        let tensors = FixedSizeListArray::new(item, 2, values, None).slice(1, 2);
-        let bytes = arrow_tensor_bytes(&(Arc::new(tensors) as ArrayRef), 8);
-        let expected: Vec<u8> = [3i32, 4, 5, 6].iter().flat_map(|value| value.to_ne_bytes()).collect();
-        assert_eq!(bytes[..], expected);
-        let other = Arc::new(Int32Array::from(vec![1, 2, 3])) as ArrayRef;
-        assert_eq!(arrow_tensor_bytes(&other, 8)[..], [0; 24], "an array without tensors");
     }
 }

@@ -21,8 +21,8 @@ use crate::cache::{Caches, Prefix};
 use crate::process::ReadMeter;
 
 /// Version of the cached-row format. It is part of the cache key, so a new version ignores rows cached by earlier
-/// releases.
-const FORMAT_VERSION: u32 = 1;
+/// releases. Rows of earlier versions may contain numbers of JSON lines that were rounded.
+const FORMAT_VERSION: u32 = 3;
 /// First byte of a cached row that contains data for the operators after the cache point.
 const PRESENT: u8 = 1;
 /// First byte of a cache entry for a row that an operator before the cache point removed.

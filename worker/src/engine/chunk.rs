@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use feedline_data::memory::MemoryAccount;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
-use feedline_data::schema::Schema;
+use feedline_data::schema::{ColumnType, Schema};
 use feedline_operators::{Chunk, Column, Image, OutputBuffers};
 use feedline_sources::empty_batch;
 
@@ -233,6 +233,19 @@ impl WorkChunk {
         }
     }
 
+    /// Converts the tensors of the source that no operator has converted. Applies `on_error` to rows with nulls, which a batch
+    /// of tensors cannot represent.
+    pub(super) fn convert_source_tensors(&mut self, job: &JobContext) -> Result<(), String> {
+        for field in &job.compiled.computed_schema().fields {
+            if let ColumnType::Tensor { scalar, shape } = &field.column_type {
+                let converted = self.chunk.convert_source_tensors(&field.name, (*scalar, shape));
+                converted.map_err(|error| error.to_string())?;
+            }
+        }
+        self.settle_failures(job);
+        Ok(())
+    }
+
     /// Counts the decoded images against the memory budget, except images that are shared with a cache.
     fn count_images(&mut self) {
         let is_cached = |origin: u32, image: &Image| self.cached_images.contains(&(origin, address(image)));
@@ -322,7 +335,7 @@ mod tests {
     use arrow::array::{BinaryViewArray, ListArray, StringArray};
     use arrow::datatypes::Int32Type;
     use feedline_data::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Resize, Source};
-    use feedline_data::schema::{ColumnType, Schema};
+    use feedline_data::schema::Schema;
     use feedline_operators::build_operators;
 
     use super::*;

@@ -75,6 +75,16 @@ impl EncodedRows {
         }
     }
 
+    /// Marks all rows as arrived and failed. `row` is a batch of one row, which stands for each of them.
+    pub(super) fn fail_all(&mut self, row: RecordBatch, reason: &str) {
+        self.row_bytes.push(0);
+        self.batches.push(Arc::new(row));
+        self.rows.fill(RowState::Arrived { batch: 0, row: 0 });
+        for index in 0..self.rows.len() {
+            self.failures.insert(index, FailedRow { offset: None, reason: reason.to_owned() });
+        }
+    }
+
     /// Releases the rows. Called when all chunks have started, because each chunk has its own reference to its rows.
     pub(super) fn release(&mut self) {
         self.batches.clear();

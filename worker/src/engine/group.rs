@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use feedline_data::layout::SplitRef;
+use feedline_data::pipeline::OnError;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
@@ -14,6 +15,8 @@ use super::assemble::PieceAssembler;
 use super::batches::{Assembly, BatchAssembler, GroupRows};
 use super::chunk::{ChunkInput, ChunkRows, WorkChunk};
 use super::encoded::{ChunkSchedule, EncodedRows, ReadyChunk};
+use super::failures::NamedRows;
+use super::given_up::{GIVEN_UP_REASON, given_up_message, unread_row};
 use super::graph_batches::GraphAssembler;
 use super::job::JobContext;
 use super::memory_budget::MemoryReservation;
@@ -34,6 +37,8 @@ pub(super) struct GroupTask {
     pub(super) offsets: Range<u32>,
     /// Reserves the memory of the group's buffer until the buffer is allocated.
     pub(super) buffer_reservation: MemoryReservation,
+    /// Whether the rows are reported as failed, without being computed.
+    pub(super) is_given_up: bool,
 }
 
 /// Computes a group.
@@ -41,15 +46,18 @@ pub(super) struct GroupTask {
 /// # Errors
 /// Returns a message if the group cannot be read, or if a row fails under `on_error: fail`.
 pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, String> {
-    let GroupTask { job, resources, context, split, offsets, buffer_reservation } = task;
+    let GroupTask { job, resources, context, split, offsets, buffer_reservation, is_given_up } = task;
     // A round is always computed as a whole, because each step depends on all rows of the round.
     let layout = job.layout();
     let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
     let (rows, blocks) = job.rows(split, offsets.clone())?;
+    if is_given_up && job.compiled.on_error() == OnError::Fail {
+        return Err(given_up_message(&NamedRows { blocks: &blocks, rows: &rows }));
+    }
     let rows = Arc::new(rows);
     let cached = match &job.compiled.cache_point {
-        Some(cache_point) => cache_point.look_up(&resources.caches, &rows).await,
-        None => Vec::new(),
+        Some(cache_point) if !is_given_up => cache_point.look_up(&resources.caches, &rows).await,
+        _ => Vec::new(),
     };
     let assembler: Box<dyn BatchAssembler> = if job.compiled.coordination.is_some() {
         Box::new(RoundAssembler { buffer_reservation })
@@ -61,7 +69,10 @@ pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, Stri
         Box::new(assembler)
     };
     let slabs = Arc::clone(&resources.slabs);
-    let encoded = EncodedRows::new(rows.len(), &cached);
+    let mut encoded = EncodedRows::new(rows.len(), &cached);
+    if is_given_up {
+        encoded.fail_all(unread_row(&job.compiled.read_schema), GIVEN_UP_REASON);
+    }
     let mut run = GroupRun {
         group: GroupRows {
             job,
@@ -177,7 +188,10 @@ impl GroupRun {
         let work = move || {
             let counters = &group.job.counters.batch;
             let mut lap = LapTimer::start(group.job.is_traced());
-            chunks.iter_mut().for_each(|work| work.queued = None);
+            for work in &mut chunks {
+                work.queued = None;
+                work.convert_source_tensors(&group.job)?;
+            }
             let bytes = chunks.iter().map(|work| work.bytes).sum();
             let assembly = assembler.assemble(&group, chunks);
             let size = assembly.as_ref().map_or(0, |assembly| match assembly {

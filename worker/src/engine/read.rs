@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take_record_batch;
-use feedline_data::manifest::Block;
 use feedline_data::order::RowRef;
 use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
 use futures::{Stream, StreamExt};
@@ -141,9 +140,9 @@ impl BlockReader<'_> {
         };
         // Large rows are read for this group alone, while blocks of small rows are shared with other groups.
         if has_large_rows {
-            return Ok((self.read_from_store(request.key, &read, None).await?, !is_whole));
+            return Ok((self.read_from_store(request.key, &read, false).await?, !is_whole));
         }
-        let whole = self.read_from_store(request.key, &read, Some(block));
+        let whole = self.read_from_store(request.key, &read, true);
         if is_whole {
             let rows = whole.await?;
             rows.check_lost(shard, &wanted)?;
@@ -160,7 +159,7 @@ impl BlockReader<'_> {
         &self,
         key: BlockKey,
         read: &BlockRead<'_>,
-        reserved: Option<&Block>,
+        is_reserved: bool,
     ) -> Result<BlockRows, SourceError> {
         let dataset = &self.job.compiled.dataset;
         // The time in queues is not part of an outage.
@@ -168,20 +167,20 @@ impl BlockReader<'_> {
         let is_unbounded = self.job.compiled.details.layout.unbounded;
         let budget = dataset.outage_budget(read.shard);
         read_when_available(
-            || self.read_with_permits(key, read, reserved, &began),
+            || self.read_with_permits(key, read, is_reserved, &began),
             || dataset.wait_for_source(read.shard),
             || is_unbounded || began.get().is_none_or(|began: &Instant| began.elapsed() < budget),
         )
         .await
     }
 
-    /// Waits for a read permit, reads rows from the store, and counts the read. Reserves memory for `reserved` if it is
-    /// set. Sets `began` when the first read begins.
+    /// Waits for a read permit, reads rows from the store, and counts the read. Reserves memory for the block if
+    /// `is_reserved` is set. Sets `began` when the first read begins.
     async fn read_with_permits(
         &self,
         key: BlockKey,
         read: &BlockRead<'_>,
-        reserved: Option<&Block>,
+        is_reserved: bool,
         began: &OnceLock<Instant>,
     ) -> Result<BlockRows, SourceError> {
         let counters = &self.job.counters;
@@ -189,16 +188,24 @@ impl BlockReader<'_> {
         // A read that waits for another read of its run must not hold permits.
         let _turn = self.job.compiled.dataset.run_turn(read).await;
         let _permit = self.job.limits.read_permits.acquire(self.priority).await;
-        let _memory = match reserved {
-            Some(block) => {
-                let decoder_bytes = read.compression.map_or(0, |compression| compression.decoder_bytes);
-                Some(self.resources.reserve(block, decoder_bytes).await)
-            }
-            None => None,
+        let dataset = &self.job.compiled.dataset;
+        let waited = started.elapsed();
+        let failed = |_: &SourceError| {
+            began.get_or_init(Instant::now);
         };
-        counters.source.add_wait_input(started.elapsed());
+        let open = dataset.open_block(read).await.inspect_err(failed)?;
+        let started = Instant::now();
+        let _memory = match is_reserved {
+            true => {
+                let decoder_bytes = read.compression.map_or(0, |compression| compression.decoder_bytes);
+                self.resources.check_block(read, open.peak_bytes())?;
+                Some(self.resources.reserve(open.peak_bytes(), decoder_bytes).await)
+            }
+            false => None,
+        };
+        counters.source.add_wait_input(waited + started.elapsed());
         began.get_or_init(Instant::now);
-        let rows = self.job.compiled.dataset.read_block(read).await?;
+        let rows = dataset.read_open_block(read, open).await?;
         counters.store.add(&rows, key.shard, read.shard.size_bytes);
         counters.source.add_bytes(rows.store_bytes, 0);
         Ok(rows)

@@ -17,7 +17,7 @@ use feedline_proto::services::PieceHeader;
 
 pub(super) use self::cache::RoundCache;
 pub(super) use self::columns::join_column;
-use self::columns::{ColumnPadding, ListFiller, list_lengths, packed_columns};
+use self::columns::{ColumnPadding, ListFiller, list_lengths, packed_columns, rows_with_nulls};
 use super::batches::{Assembly, BatchAssembler, GroupRows};
 use super::chunk::WorkChunk;
 use super::coordination::{BatchMode, Coordination, OutputRow, RoundStep};
@@ -51,6 +51,7 @@ impl BatchAssembler for RoundAssembler {
         group.named().check(compiled.on_error(), &failed)?;
         let mut rows = RoundRows::gather(coordination, &chunks)?;
         drop(chunks);
+        rows.reject_nulls(coordination, compiled.on_error(), &mut failed)?;
         rows.apply_length_limit(coordination, compiled.on_error(), &mut failed);
         group.named().check(compiled.on_error(), &failed)?;
         let steps = coordination.steps(&rows.lengths, compiled.details.layout.streams);
@@ -93,8 +94,19 @@ impl RoundRows {
         Ok(Self { columns, indexes, lengths })
     }
 
-    /// Marks rows whose lists exceed the length limit of the pipeline as failed. Depending on `on_error`, failed rows
-    /// are removed or their lists become empty.
+    /// Marks rows with null lists or null elements as failed, because batches and packed rows have no nulls.
+    fn reject_nulls(
+        &mut self,
+        coordination: &Coordination,
+        on_error: OnError,
+        failed: &mut GroupFailures,
+    ) -> Result<(), String> {
+        let found = rows_with_nulls(&self.columns, coordination.columns())?;
+        self.fail(found, coordination, on_error, failed);
+        Ok(())
+    }
+
+    /// Marks rows whose lists exceed the length limit of the pipeline as failed.
     fn apply_length_limit(
         &mut self,
         coordination: &Coordination,
@@ -106,15 +118,31 @@ impl RoundRows {
             self.lengths.iter_mut().for_each(|own| *own = (*own).min(length));
         }
         let Some(limit) = coordination.length_limit() else { return };
-        let mut keep = vec![true; self.indexes.len()];
-        for (row, lengths) in self.lengths.chunks_mut(names.len()).enumerate() {
+        let mut found = Vec::new();
+        for (row, lengths) in self.lengths.chunks(names.len()).enumerate() {
             let Some(column) = lengths.iter().position(|&length| length > limit.elements) else { continue };
             let reason = format!(
                 "column `{}` has {} elements, but the limit is {}, {}",
                 names[column], lengths[column], limit.elements, limit.advice
             );
+            found.push((row, reason));
+        }
+        self.fail(found, coordination, on_error, failed);
+    }
+
+    /// Marks rows as failed. Depending on `on_error`, failed rows are removed or their lists become empty.
+    fn fail(
+        &mut self,
+        rows: Vec<(usize, String)>,
+        coordination: &Coordination,
+        on_error: OnError,
+        failed: &mut GroupFailures,
+    ) {
+        let columns = coordination.columns().len();
+        let mut keep = vec![true; self.indexes.len()];
+        for (row, reason) in rows {
             failed.entry(self.indexes[row]).or_insert(FailedRow { offset: None, reason });
-            lengths.fill(0);
+            self.lengths[row * columns..][..columns].fill(0);
             keep[row] = on_error != OnError::Skip;
         }
         if keep.contains(&false) {

@@ -100,6 +100,7 @@ impl Engine {
             split,
             offsets,
             buffer_reservation: admitted.buffer_reservation,
+            is_given_up: admitted.is_given_up,
         });
         // If a decoder panics, the group fails, but the worker continues.
         let work = AssertUnwindSafe(work).catch_unwind();

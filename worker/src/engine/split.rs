@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
+use feedline_data::messages::MAX_LOST_WORKERS;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -52,11 +53,26 @@ impl Drop for OpenFetch {
     }
 }
 
+/// What the losses of earlier workers mean for a split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Caution {
+    /// The groups run ahead of the consumer.
+    None,
+    /// One group runs at a time, and only when the consumer waits for its first row. If this worker is lost, the consumer
+    /// therefore continues at the group that has crashed it.
+    OneGroup,
+    /// As [`Self::OneGroup`], but the next group is given up.
+    GiveUpNext,
+    /// As [`Self::OneGroup`], but these rows are given up.
+    GivenUp(Range<u32>),
+}
+
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct SplitState {
     /// `None` until the job is loaded.
     job: Option<Arc<JobContext>>,
     is_revoked: bool,
+    caution: Caution,
     /// First offset of the next group.
     next: u32,
     /// Running groups by their first offset.
@@ -93,6 +109,7 @@ impl SplitState {
         Self {
             job: None,
             is_revoked: false,
+            caution: Caution::None,
             next: from,
             running: BTreeMap::new(),
             finished: BTreeMap::new(),
@@ -107,6 +124,21 @@ impl SplitState {
         }
     }
 
+    /// Sets the number of workers that were lost before they had computed the split. After [`MAX_LOST_WORKERS`] losses, the
+    /// rows of the first group are reported as failed, without being computed.
+    pub(super) fn set_lost_workers(&mut self, lost: u32) {
+        self.caution = match lost + 1 {
+            losses if losses < MAX_LOST_WORKERS => Caution::None,
+            MAX_LOST_WORKERS => Caution::OneGroup,
+            _ => Caution::GiveUpNext,
+        };
+    }
+
+    /// Whether the rows of a started group are reported as failed, without being computed.
+    pub(super) fn is_given_up(&self, offsets: &Range<u32>) -> bool {
+        matches!(&self.caution, Caution::GivenUp(rows) if rows.contains(&offsets.start))
+    }
+
     /// First offset of the next group.
     pub(super) fn next_offset(&self) -> u32 {
         self.next
@@ -114,7 +146,8 @@ impl SplitState {
 
     /// Whether another group can start.
     pub(super) fn has_next(&self, len: u32) -> bool {
-        self.next < len && self.failed.is_none()
+        let may_start = self.caution == Caution::None || self.is_starving();
+        self.next < len && self.failed.is_none() && may_start
     }
 
     /// Sets the job, or `None` if the job is not loaded yet.
@@ -145,6 +178,11 @@ impl SplitState {
             return None;
         }
         let end = (self.next / group_rows + 1) * group_rows;
+        // Rows before those that were given up are computed separately.
+        let end = match &self.caution {
+            Caution::GivenUp(rows) if self.next < rows.start => end.min(rows.start),
+            _ => end,
+        };
         Some(self.next..end.min(len))
     }
 
@@ -175,6 +213,9 @@ impl SplitState {
     /// Records that a group has started. Returns the generation that the group must report when it finishes.
     pub(super) fn start(&mut self, offsets: &Range<u32>, bytes: u64, priority: Priority) -> u64 {
         self.next = offsets.end;
+        if self.caution == Caution::GiveUpNext {
+            self.caution = Caution::GivenUp(offsets.clone());
+        }
         self.running.insert(offsets.start, Running { bytes, priority });
         self.generation
     }

@@ -132,6 +132,7 @@ impl EngineState {
         let (job, split) = (lease.job, lease.split);
         self.accepted = self.accepted.wrapping_add(1);
         let mut accepted = SplitState::new(lease.start_offset, self.accepted);
+        accepted.set_lost_workers(lease.lost_workers);
         if let Some(message) = self.failed.get(&job) {
             accepted.fail(0, message.clone());
         } else if let Some(pieces) = self.rounds.take(job, split) {

@@ -23,9 +23,12 @@ use super::*;
 use crate::process::ProcessClock;
 
 mod chunks;
+mod columns;
 mod graphs;
 mod locking;
 mod memory;
+mod null_tensors;
+mod operator_matrix;
 mod plans;
 
 const JOB: JobId = JobId(1);
@@ -57,11 +60,22 @@ impl Delivered {
 impl TestEngine {
     /// An engine with a job over `lines`. `rest` is the pipeline after its source.
     async fn new(lines: &str, rest: &str, streams: u32, cores: u32, memory_bytes: u64) -> Self {
+        Self::over((lines.as_bytes(), "jsonl"), rest, streams, cores, memory_bytes).await
+    }
+
+    /// An engine with a job over a file of this format. `rest` is the pipeline after its source.
+    async fn over(
+        (data, format): (&[u8], &str),
+        rest: &str,
+        streams: u32,
+        cores: u32,
+        memory_bytes: u64,
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("lines");
-        std::fs::write(&path, lines).expect("the directory is writable");
+        let path = directory.path().join("data");
+        std::fs::write(&path, data).expect("the directory is writable");
         let url = path.to_str().expect("UTF-8");
-        let yaml = format!("name: test\nsource: {{ url: '{url}', format: jsonl }}\nseed: 3\n{rest}");
+        let yaml = format!("name: test\nsource: {{ url: '{url}', format: {format} }}\nseed: 3\n{rest}");
         let pipeline = Pipeline::from_yaml(&yaml, "test.yaml").expect("a valid pipeline");
         let stores = Stores::new(Vec::new());
         let dataset = Dataset::new(pipeline.source.clone(), Arc::clone(&stores)).expect("a valid source");
@@ -111,7 +125,7 @@ impl TestEngine {
 
     /// A plan with the leases of the first epoch.
     fn plan(&self) -> WorkerPlan {
-        let lease = |split| Lease { job: JOB, split, start_offset: 0 };
+        let lease = |split| Lease { job: JOB, split, start_offset: 0, lost_workers: 0 };
         WorkerPlan { leases: self.splits(0).into_iter().map(lease).collect(), ..WorkerPlan::default() }
     }
 
@@ -120,7 +134,7 @@ impl TestEngine {
     }
 
     fn lease(&self, splits: impl IntoIterator<Item = SplitRef>) {
-        let lease = |split| Lease { job: JOB, split, start_offset: 0 };
+        let lease = |split| Lease { job: JOB, split, start_offset: 0, lost_workers: 0 };
         self.engine.set_leases(&splits.into_iter().map(lease).collect::<Vec<_>>());
     }
 

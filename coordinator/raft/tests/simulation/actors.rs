@@ -59,6 +59,11 @@ impl World {
             return;
         }
         worker.on_wake(self.now, &mut self.dice, &mut out);
+        if worker.has_crashed {
+            self.planted_crashes += 1;
+            self.lose_worker(id, true);
+            return;
+        }
         let delay = self.dice.range(5, 20);
         self.queue.push(self.now + delay, Event::WakeWorker(id));
         self.send_all(Peer::Worker(id), out);

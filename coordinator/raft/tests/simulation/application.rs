@@ -58,6 +58,12 @@ impl Application {
         self.entries.len()
     }
 
+    /// The number of consumed rows.
+    pub(crate) fn rows(&self) -> u64 {
+        let portions = self.entries.iter().flat_map(|entry| &entry.portions);
+        portions.map(|portion| portion.rows.len() as u64).sum()
+    }
+
     pub(crate) fn undurable(&self) -> usize {
         self.entries.len() - self.durable
     }

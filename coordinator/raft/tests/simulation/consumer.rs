@@ -213,7 +213,7 @@ impl Consumer {
             wanted_splits: self.wants + self.arrived(),
             unreachable: self.unreachable.iter().copied().collect(),
             batch_error: None,
-            stats: ConsumerStats::default(),
+            stats: ConsumerStats { rows: self.app.rows(), ..ConsumerStats::default() },
             slots: Default::default(),
             history: Default::default(),
             known_growth: feedline_data::growth::KnownGrowth::default(),

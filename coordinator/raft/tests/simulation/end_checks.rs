@@ -5,6 +5,7 @@ use feedline_data::ids::{JobId, Millis};
 use feedline_data::messages::JobState;
 
 use super::World;
+use crate::consumer::Consumer;
 
 /// Maximum time for which a dead worker keeps leases: its last report may take 3 s, then the lease time and some ticks.
 const LEASE_MS: Millis = 6_500;
@@ -22,9 +23,11 @@ impl World {
     }
 
     pub(super) fn check_end(&self) -> Result<(), String> {
-        if let Some(other) =
-            self.consumers.iter().find(|consumer| consumer.ended != Some(JobState::Completed))
-        {
+        let is_right = |consumer: &&Consumer| match &consumer.ended {
+            Some(JobState::Completed) => true,
+            _ => self.is_empty(consumer.seat.of),
+        };
+        if let Some(other) = self.consumers.iter().find(|consumer| !is_right(consumer)) {
             return Err(format!("consumer {:?} received {:?}", other.seat, other.ended));
         }
         let kept = self.coordinators.snapshot();
@@ -41,6 +44,15 @@ impl World {
             }
         }
         self.coordinators.check_replay()
+    }
+
+    /// Whether a job has failed because an epoch delivered no rows, and no consumer has any.
+    pub(super) fn is_empty(&self, of: usize) -> bool {
+        let has_failed = |consumer: &Consumer| match &consumer.ended {
+            Some(JobState::Failed(message)) => message.contains("delivered no row to any consumer"),
+            _ => false,
+        };
+        self.consumers_of(of).all(|consumer| has_failed(consumer) && consumer.app.rows() == 0)
     }
 
     /// Checks that dead workers hold no leases.

@@ -259,7 +259,7 @@ impl World {
         let id = WorkerId(self.next_worker);
         self.next_worker += 1;
         let known = self.scenario.jobs.iter().map(Rc::clone).collect();
-        let worker = Worker::new(id, known, &mut self.dice);
+        let worker = Worker::new(id, known, self.scenario.planted, &mut self.dice);
         self.workers.insert(id, worker);
         self.queue.push(self.now, Event::WakeWorker(id));
     }
@@ -270,10 +270,14 @@ impl World {
             return;
         }
         let id = self.dice.pick(&ids);
+        self.lose_worker(id, false);
+    }
+
+    /// Removes a worker. Sometimes the worker is not replaced, if another worker remains.
+    pub(super) fn lose_worker(&mut self, id: WorkerId, is_replaced: bool) {
         self.workers.remove(&id);
         self.died.insert(id, self.now);
-        // Sometimes the worker is not replaced, if another worker remains.
-        if self.workers.is_empty() || self.dice.chance(700) {
+        if is_replaced || self.workers.is_empty() || self.dice.chance(700) {
             let delay = self.dice.range(1, 4_000);
             self.queue.push(self.now + delay, Event::StartWorker);
         }

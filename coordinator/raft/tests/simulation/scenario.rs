@@ -83,6 +83,8 @@ pub(crate) struct Scenario {
     pub(crate) wants: u32,
     /// Jobs that run at the same time: one, or two.
     pub(crate) jobs: Vec<Rc<JobData>>,
+    /// A split of the first job that crashes each worker that computes it.
+    pub(crate) planted: Option<SplitRef>,
 }
 
 /// The data of a job. Both parts of a stopped and resumed run use the same data.
@@ -176,7 +178,18 @@ impl Scenario {
             checkpoint_every: dice.pick(&[1, 1, 2, 4]),
             wants: dice.range(1, 4) as u32,
             jobs: jobs.into_iter().map(Rc::new).collect(),
+            planted: None,
         }
+    }
+
+    /// The same run with a split that crashes its workers.
+    pub(crate) fn with_planted_split(mut self) -> Self {
+        let layout = &self.jobs[0].layout;
+        let mut dice = Dice::new(self.seed ^ 0xDEAD);
+        let stream = dice.range(0, u64::from(layout.streams) - 1) as u32;
+        let last = layout.splits(stream).saturating_sub(1);
+        self.planted = Some(SplitRef { epoch: 0, ordinal: dice.range(0, last), stream });
+        self
     }
 
     /// The same run with jobs that sample a graph, which workers load before they compute batches.

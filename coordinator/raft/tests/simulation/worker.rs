@@ -9,8 +9,8 @@ use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
 use feedline_data::layout::SplitRef;
 use feedline_data::manifest::ShardRef;
 use feedline_data::messages::{
-    GraphJobLoad, GraphLoadState, GraphReport, JobDetails, Lease, ProcessCpu, Revision, ServiceErrorKind,
-    Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
+    GraphJobLoad, GraphLoadState, GraphReport, JobDetails, Lease, MAX_LOST_WORKERS, ProcessCpu, Revision,
+    ServiceErrorKind, Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
 };
 
 use super::dice::Dice;
@@ -40,6 +40,10 @@ struct Work {
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) stalled_until: Millis,
+    /// Whether the worker has crashed.
+    pub(crate) has_crashed: bool,
+    /// A split of the first job that crashes its worker.
+    planted: Option<SplitRef>,
     /// All jobs of the scenario.
     known: Vec<Rc<JobData>>,
     /// Input rows of a piece.
@@ -76,7 +80,12 @@ enum GraphLoad {
 }
 
 impl Worker {
-    pub(crate) fn new(id: WorkerId, known: Vec<Rc<JobData>>, dice: &mut Dice) -> Self {
+    pub(crate) fn new(
+        id: WorkerId,
+        known: Vec<Rc<JobData>>,
+        planted: Option<SplitRef>,
+        dice: &mut Dice,
+    ) -> Self {
         let samples = known.iter().all(|data| data.layout.indivisible);
         Self {
             id,
@@ -84,6 +93,8 @@ impl Worker {
             graphs: BTreeMap::new(),
             loaded: BTreeSet::new(),
             stalled_until: 0,
+            has_crashed: false,
+            planted,
             known,
             cut: dice.range(1, 12) as u32,
             row_ms: dice.pick(&[0, 1, 2, 5, 40]),
@@ -255,6 +266,12 @@ impl Worker {
             });
             // With full memory the worker computes only splits that a consumer fetches.
             if work.next < work.len && (!full || asked.contains(&key)) {
+                // A split that was given up is not computed. The simulated worker serves its rows, so that the checks of rows apply.
+                let is_first = Rc::ptr_eq(data, &self.known[0]);
+                if is_first && self.planted == Some(lease.split) && lease.lost_workers < MAX_LOST_WORKERS {
+                    self.has_crashed = true;
+                    return;
+                }
                 let rows = u64::from(self.cut.min(work.len - work.next));
                 self.busy = Some((key, now + rows * self.row_ms));
                 return;

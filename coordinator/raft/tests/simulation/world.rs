@@ -48,6 +48,10 @@ pub(crate) struct Outcome {
     /// The position of the first job, if the run was stopped.
     pub(crate) position: Option<Position>,
     pub(crate) consumer_crashes: u64,
+    /// Whether each job has failed because it delivered no rows.
+    pub(crate) is_empty: Vec<bool>,
+    /// The number of workers that the planted split has crashed.
+    pub(crate) planted_crashes: u64,
 }
 
 pub(crate) struct World {
@@ -75,6 +79,7 @@ pub(crate) struct World {
     next_worker: u64,
     consumers: Vec<Consumer>,
     consumer_crashes: u64,
+    planted_crashes: u64,
     halting: bool,
     status: Vec<JobStatus>,
     status_calls: u64,
@@ -104,6 +109,7 @@ impl World {
             next_worker: 1,
             consumers: Vec::new(),
             consumer_crashes: 0,
+            planted_crashes: 0,
             halting: false,
             status: Vec::new(),
             status_calls: 0,
@@ -172,12 +178,22 @@ impl World {
     }
 
     fn outcome(self, events: u64, position: Option<Position>) -> Outcome {
-        let mut entries = vec![Vec::new(); self.scenario.jobs.len()];
+        let jobs = self.scenario.jobs.len();
+        let is_empty = (0..jobs).map(|of| self.is_empty(of)).collect();
+        let mut entries = vec![Vec::new(); jobs];
         for consumer in self.consumers {
             entries[consumer.seat.of].extend(consumer.app.into_entries());
         }
-        let consumer_crashes = self.consumer_crashes;
-        Outcome { trace: self.trace, events, took_ms: self.now, entries, position, consumer_crashes }
+        Outcome {
+            trace: self.trace,
+            events,
+            took_ms: self.now,
+            entries,
+            position,
+            consumer_crashes: self.consumer_crashes,
+            is_empty,
+            planted_crashes: self.planted_crashes,
+        }
     }
 
     fn describe(&self) -> String {

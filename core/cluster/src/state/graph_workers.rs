@@ -11,4 +11,6 @@ pub(crate) struct GraphWorkers {
     pub(crate) assigned: BTreeSet<WorkerId>,
     /// Whether a worker without the graph may hold leases, because the workers or their loads have changed.
     pub(crate) has_changed: bool,
+    /// The workers that were lost while they loaded the job, since a worker has last loaded it.
+    pub(crate) lost: BTreeSet<WorkerId>,
 }

@@ -26,6 +26,7 @@ use super::slot_ownership::SlotTable;
 use super::slot_rebalance::SlotRebalance;
 use super::step_queries::StepQueries;
 use super::streams::StreamPositions;
+use super::suspects::{SuspectSplits, Suspicion};
 use crate::settings::ClusterSettings;
 
 /// Maximum number of splits ahead of all streams of a job. Each stream may have at least [`MIN_STREAM_SPLITS`], and at most
@@ -71,6 +72,8 @@ pub(crate) struct TrackedJob {
     pub(crate) slots: SlotTable,
     /// Epoch and round of the latest split, in the order of the job, that has been granted.
     pub(crate) last_granted: Option<(u32, u64)>,
+    /// Splits whose workers were lost. The unconfirmed losses are soft state.
+    pub(crate) suspects: SuspectSplits,
     /// Unbounded jobs: the recorded segments.
     pub(crate) growth: Option<Box<JobGrowth>>,
 
@@ -112,6 +115,8 @@ pub(crate) struct TrackedJob {
     /// Whether the candidates come from the plan.
     pub(crate) is_planned: bool,
     pub(crate) slot_rebalance: SlotRebalance,
+    /// The epoch that must deliver rows; `None` after rows were delivered, and in jobs that need not deliver any.
+    pub(crate) watched_epoch: Option<u32>,
     pub(crate) step_queries: StepQueries,
 }
 
@@ -128,6 +133,7 @@ impl TrackedJob {
             leases: LeaseIndex::default(),
             slots: SlotTable::default(),
             last_granted: None,
+            suspects: SuspectSplits::default(),
             growth: None,
             first_record: FirstRecordWait::default(),
             consumers: BTreeMap::new(),
@@ -151,6 +157,7 @@ impl TrackedJob {
             changed_loads: BTreeSet::new(),
             is_planned: false,
             slot_rebalance: SlotRebalance::default(),
+            watched_epoch: None,
             step_queries: StepQueries::default(),
         }
     }
@@ -298,6 +305,42 @@ impl TrackedJob {
         let missing =
             self.open_splits.unleased().filter(|split| split.stream == stream).chain(ahead).collect();
         self.missing_splits.set(stream, missing);
+    }
+
+    /// Returns the key under which losses of a split are counted. A worker computes a round of a coordinated job for all
+    /// streams together, so the splits of a round share a key.
+    pub(crate) fn lease_unit(&self, split: SplitRef) -> SplitRef {
+        match self.layout.as_ref().is_some_and(|layout| layout.coordinated) {
+            true => SplitRef { stream: 0, ..split },
+            false => split,
+        }
+    }
+
+    /// The splits that a worker computes together with a split.
+    pub(crate) fn splits_of_unit(&self, unit: SplitRef) -> Vec<SplitRef> {
+        match &self.layout {
+            Some(layout) if layout.coordinated => {
+                (0..layout.streams).map(|stream| SplitRef { stream, ..unit }).collect()
+            }
+            _ => vec![unit],
+        }
+    }
+
+    pub(crate) fn suspicion(&self, split: SplitRef) -> Suspicion {
+        if self.suspects.is_empty() {
+            return Suspicion::None;
+        }
+        self.suspects.suspicion(self.lease_unit(split))
+    }
+
+    /// The number of workers that were lost with a split.
+    pub(crate) fn lost_workers(&self, split: SplitRef) -> u32 {
+        if self.suspects.is_empty() { 0 } else { self.suspects.losses(self.lease_unit(split)) }
+    }
+
+    /// Whether a split is not leased like others: it runs alone, or its losses are not decided.
+    pub(crate) fn is_held_back(&self, split: SplitRef) -> bool {
+        matches!(self.suspicion(split), Suspicion::Isolated | Suspicion::Undecided)
     }
 
     /// Returns the position of the job, as stored in a checkpoint.

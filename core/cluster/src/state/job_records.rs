@@ -1,7 +1,7 @@
 //! Applies records to the durable state of a job, and builds the records of a snapshot.
 
 use feedline_data::growth::{Growth, GrowthPartition};
-use feedline_data::ids::{Millis, SessionId};
+use feedline_data::ids::{Millis, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::mix::MixChange;
@@ -12,6 +12,7 @@ use super::job_growth::JobGrowth;
 use super::open_splits::{OpenSplit, OpenSplits};
 use super::slot_ownership::{SlotOwnership, SlotTable};
 use super::streams::StreamPositions;
+use super::suspects::{LostWorkers, SuspectSplits};
 use crate::dataset_checks::layout_of;
 use crate::records::Record;
 
@@ -31,8 +32,9 @@ impl TrackedJob {
                     self.touched_streams.streams.insert(split.stream);
                 }
             }
-            Record::Revoked { worker, splits, .. } => {
+            Record::Revoked { worker, splits, lost, .. } => {
                 for split in splits {
+                    self.apply_loss(*split, *worker, *lost);
                     self.leases.revoke(*split, *worker);
                     self.open_splits.set_leased(*split, self.leases.contains(*split));
                     self.late_splits.remove(split);
@@ -46,8 +48,9 @@ impl TrackedJob {
             Record::Grown { partitions, segment, epoch_ms, .. } => {
                 self.apply_grown(partitions, segment.as_ref(), *epoch_ms, now);
             }
-            Record::Progress { streams, open_splits, slots, last_granted, mix, growth, .. } => {
+            Record::Progress { streams, open_splits, slots, last_granted, mix, lost, growth, .. } => {
                 self.last_granted = *last_granted;
+                self.restore_losses(lost);
                 self.restore_progress(streams, open_splits, slots, mix);
                 if let Some(growth) = growth {
                     self.set_growth((**growth).clone(), now);
@@ -59,8 +62,38 @@ impl TrackedJob {
                 self.unreachable.clear();
                 self.lease_ages.clear();
                 self.late_splits.clear();
+                self.suspects = SuspectSplits::default();
             }
         }
+    }
+
+    fn apply_loss(&mut self, split: SplitRef, worker: WorkerId, is_lost: bool) {
+        let unit = self.lease_unit(split);
+        if is_lost {
+            self.suspects.confirm(unit, worker);
+        } else {
+            self.suspects.withdraw(unit, worker);
+        }
+    }
+
+    fn restore_losses(&mut self, lost: &LostWorkers) {
+        self.suspects = SuspectSplits::restore(lost);
+    }
+
+    /// Forgets the losses of delivered splits.
+    fn remove_delivered_suspects(&mut self) {
+        if self.suspects.is_empty() {
+            return;
+        }
+        let is_coordinated = self.layout.as_ref().is_some_and(|layout| layout.coordinated);
+        let streams = 0..self.streams.len() as u32;
+        let (open, heads) = (&self.open_splits, &self.streams);
+        let is_undelivered =
+            |split: SplitRef| open.get(split).is_some() || heads.next_offset(split).is_some();
+        self.suspects.remove(|split| match is_coordinated {
+            true => !streams.clone().any(|stream| is_undelivered(SplitRef { stream, ..split })),
+            false => !is_undelivered(split),
+        });
     }
 
     fn apply_dataset_indexed(&mut self, dataset: &DatasetSummary, now: Millis) {
@@ -155,6 +188,7 @@ impl TrackedJob {
             self.streams.advance(layout, *stream, *position);
             self.touched_streams.streams.insert(*stream);
         }
+        self.remove_delivered_suspects();
         if self.is_relaxed() {
             return;
         }
@@ -219,6 +253,7 @@ impl TrackedJob {
                 slots: self.slots.as_slice().to_vec(),
                 last_granted: self.last_granted,
                 mix: self.layout.as_ref().map(|layout| layout.mix_changes.clone()).unwrap_or_default(),
+                lost: self.suspects.to_record(),
                 growth: self.growth.as_ref().map(|growth| Box::new(growth.recorded.clone())),
             });
         }

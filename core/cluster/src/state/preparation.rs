@@ -8,6 +8,7 @@ use std::sync::Arc;
 use feedline_data::growth::GrowthPartition;
 use feedline_data::ids::{TaskId, WorkerId};
 use feedline_data::manifest::{IndexedShard, Manifest, Shard, ShardChanges, ShardRef};
+use feedline_data::messages::MAX_LOST_WORKERS;
 use feedline_data::schema::Field;
 use feedline_data::shared_vec::SharedVec;
 
@@ -42,6 +43,15 @@ pub(crate) struct PendingTask {
     /// The shards to index, as a range of the pending shards; `None` for the task that lists the shards.
     pub(crate) shards: Option<Range<usize>>,
     pub(crate) worker: Option<WorkerId>,
+    /// The workers that were lost while they ran the task.
+    pub(crate) lost: Vec<WorkerId>,
+}
+
+impl PendingTask {
+    /// Whether the task runs alone, because it is a suspect.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.lost.len() + 1 >= MAX_LOST_WORKERS as usize
+    }
 }
 
 impl Preparation {
@@ -49,9 +59,12 @@ impl Preparation {
         Self { saved_index: saved.latest, start_index: saved.of_start, ..Self::default() }
     }
 
-    pub(crate) fn add_task(&mut self, id: TaskId, shards: Option<Range<usize>>) {
-        self.tasks.insert(id, PendingTask { shards, worker: None });
-        self.waiting.insert(id);
+    pub(crate) fn add_task(&mut self, id: TaskId, shards: Option<Range<usize>>, lost: Vec<WorkerId>) {
+        let task = PendingTask { shards, worker: None, lost };
+        if !task.is_isolated() {
+            self.waiting.insert(id);
+        }
+        self.tasks.insert(id, task);
     }
 
     pub(crate) fn remove_task(&mut self, id: TaskId) -> Option<PendingTask> {
@@ -74,15 +87,50 @@ impl Preparation {
         Some(id)
     }
 
-    /// Returns a task of a lost worker to the waiting tasks.
-    pub(crate) fn return_task(&mut self, id: TaskId) {
+    /// Assigns a task that runs alone to a worker.
+    pub(crate) fn assign_isolated_task(&mut self, id: TaskId, worker: WorkerId) {
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.worker = None;
-            self.waiting.insert(id);
+            task.worker = Some(worker);
         }
     }
 
-    /// Returns the numbers of running and waiting tasks.
+    /// Returns a task of an expired worker to the waiting tasks.
+    pub(crate) fn return_task(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.worker = None;
+            if !task.is_isolated() {
+                self.waiting.insert(id);
+            }
+        }
+    }
+
+    /// Sets the workers that were lost while they ran a task.
+    pub(crate) fn set_lost(&mut self, id: TaskId, lost: Vec<WorkerId>) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.lost = lost;
+        }
+    }
+
+    /// Whether a task waits until it can run alone.
+    pub(crate) fn is_isolated(&self, id: TaskId) -> bool {
+        self.tasks.get(&id).is_some_and(|task| task.is_isolated() && task.worker.is_none())
+    }
+
+    /// Withdraws the losses of a worker that reports again. Returns whether a task has such a loss.
+    pub(crate) fn withdraw_loss(&mut self, worker: WorkerId) -> bool {
+        let mut has_loss = false;
+        for (id, task) in &mut self.tasks {
+            let losses = task.lost.len();
+            task.lost.retain(|lost| *lost != worker);
+            has_loss |= task.lost.len() < losses;
+            if task.worker.is_none() && !task.is_isolated() {
+                self.waiting.insert(*id);
+            }
+        }
+        has_loss
+    }
+
+    /// Returns the numbers of running and waiting tasks. Tasks that wait until they can run alone count as running.
     pub(crate) fn task_counts(&self) -> (usize, usize) {
         (self.tasks.len() - self.waiting.len(), self.waiting.len())
     }
@@ -165,11 +213,11 @@ mod tests {
     #[test]
     fn tasks_wait_run_and_return() {
         let mut preparation = Preparation::new(SavedIndexes::default());
-        preparation.add_task(TaskId(1), None);
-        preparation.add_task(TaskId(2), Some(0..1));
+        preparation.add_task(TaskId(1), None, Vec::new());
+        preparation.add_task(TaskId(2), Some(0..1), Vec::new());
         assert_eq!(preparation.task_counts(), (0, 2));
         assert_eq!(preparation.assign_task(WorkerId(7)), Some(TaskId(1)));
-        let running = PendingTask { shards: None, worker: Some(WorkerId(7)) };
+        let running = PendingTask { shards: None, worker: Some(WorkerId(7)), lost: Vec::new() };
         assert_eq!((preparation.task(TaskId(1)), preparation.task_counts()), (Some(&running), (1, 1)));
         preparation.return_task(TaskId(1));
         preparation.return_task(TaskId(9));

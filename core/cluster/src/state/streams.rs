@@ -147,6 +147,8 @@ mod tests {
             schema: Schema::default(),
             defects: 0,
             part_rows: Vec::new(),
+            widened: Vec::new(),
+            ignored: Vec::new(),
             part_runs: Vec::new(),
             content: Default::default(),
             index: String::new(),

@@ -61,6 +61,12 @@ pub(crate) struct TrackedWorker {
     /// Leased splits, and whether each is computed.
     leases: BTreeMap<(JobId, SplitRef), bool>,
     leases_by_job: BTreeMap<JobId, JobLeases>,
+    /// Leases that the worker may not have received. If the worker is lost, these splits are not at fault.
+    unseen: BTreeSet<(JobId, SplitRef)>,
+    /// Tasks that the worker may not have received.
+    unseen_tasks: BTreeSet<TaskId>,
+    /// Jobs that sample a graph and that the worker may not have received.
+    unseen_graph_jobs: BTreeSet<JobId>,
     pub(crate) tasks: BTreeSet<TaskId>,
     /// Jobs whose delivered offsets the worker commits to consumer groups.
     pub(crate) commits: BTreeSet<JobId>,
@@ -69,6 +75,11 @@ pub(crate) struct TrackedWorker {
     pub(crate) parked: Option<LongPoll>,
     /// Ended jobs that the worker has worked on, each with the first plan revision without the job.
     pub(crate) unsettled_jobs: BTreeSet<(u64, JobId)>,
+    /// Uncomputed splits that a consumer could not fetch from the worker, each with the first plan revision without the
+    /// split. A worker that has seen this revision is alive.
+    pub(crate) unreachable: BTreeSet<(u64, JobId, SplitRef)>,
+    /// Whether the worker runs a suspect split or task alone.
+    pub(crate) is_isolated: bool,
     /// Running jobs with this worker as a lease candidate.
     pub(crate) candidate_of: BTreeSet<JobId>,
     /// The worker's key in the queue of workers that can run more tasks; `None` if the worker is not queued.
@@ -99,11 +110,16 @@ impl TrackedWorker {
             allocations: WorkerAllocations::default(),
             leases: BTreeMap::new(),
             leases_by_job: BTreeMap::new(),
+            unseen: BTreeSet::new(),
+            unseen_tasks: BTreeSet::new(),
+            unseen_graph_jobs: BTreeSet::new(),
             tasks: BTreeSet::new(),
             commits: BTreeSet::new(),
             revision,
             parked: None,
             unsettled_jobs: BTreeSet::new(),
+            unreachable: BTreeSet::new(),
+            is_isolated: false,
             candidate_of: BTreeSet::new(),
             queued_tasks: None,
         }
@@ -111,7 +127,55 @@ impl TrackedWorker {
 
     /// Whether the worker accepts new leases and tasks.
     pub(crate) fn accepts_work(&self) -> bool {
+        self.has_reported && !self.draining && !self.is_isolated
+    }
+
+    /// Whether an expiry of the worker counts as a loss. A draining worker has announced that it leaves.
+    pub(crate) fn is_lost_on_expiry(&self) -> bool {
         self.has_reported && !self.draining
+    }
+
+    /// Records that the coordinator has sent the current plan. If a consumer could not reach the worker, the worker may be
+    /// lost already.
+    pub(crate) fn on_plan_sent(&mut self) {
+        if self.unreachable.is_empty() {
+            self.mark_seen();
+        }
+    }
+
+    /// Records that the worker has reported the revision of its plan.
+    pub(crate) fn on_plan_seen(&mut self, seen: u64) {
+        if seen == self.revision {
+            self.mark_seen();
+        }
+    }
+
+    fn mark_seen(&mut self) {
+        self.unseen.clear();
+        self.unseen_tasks.clear();
+        self.unseen_graph_jobs.clear();
+    }
+
+    /// Adds a task to the plan.
+    pub(crate) fn add_task(&mut self, task: TaskId) {
+        self.tasks.insert(task);
+        self.unseen_tasks.insert(task);
+        self.revision += 1;
+    }
+
+    /// The tasks for which the loss of the worker would count.
+    pub(crate) fn tasks_in_progress(&self) -> BTreeSet<TaskId> {
+        match self.is_lost_on_expiry() {
+            true => self.tasks.difference(&self.unseen_tasks).copied().collect(),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Whether the loss of the worker would count for a leased split.
+    pub(crate) fn may_compute(&self, job: JobId, split: SplitRef) -> bool {
+        self.is_lost_on_expiry()
+            && self.leases.get(&(job, split)) == Some(&false)
+            && !self.unseen.contains(&(job, split))
     }
 
     /// Replaces the reported graphs. Returns the jobs whose loads have another state.
@@ -143,12 +207,29 @@ impl TrackedWorker {
 
     /// Adds a job that samples a graph to the plan.
     pub(crate) fn add_graph_job(&mut self, job: JobId) {
-        self.revision += u64::from(self.graph_jobs.insert(job));
+        if self.graph_jobs.insert(job) {
+            self.unseen_graph_jobs.insert(job);
+            self.revision += 1;
+        }
     }
 
     /// Removes a job that samples a graph from the plan.
     pub(crate) fn remove_graph_job(&mut self, job: JobId) {
+        self.unseen_graph_jobs.remove(&job);
         self.revision += u64::from(self.graph_jobs.remove(&job));
+    }
+
+    /// The jobs for which the loss of the worker would count, because it loads their graphs.
+    pub(crate) fn loads_in_progress(&self) -> BTreeSet<JobId> {
+        let loads = |job: &&JobId| {
+            let state = self.graph_state(**job);
+            !self.unseen_graph_jobs.contains(*job)
+                && state.is_none_or(|state| state == GraphLoadState::Loading)
+        };
+        match self.is_lost_on_expiry() && self.graphs.is_some() {
+            true => self.graph_jobs.iter().filter(loads).copied().collect(),
+            false => BTreeSet::new(),
+        }
     }
 
     /// The leased splits, ordered by job.
@@ -179,6 +260,11 @@ impl TrackedWorker {
         }
     }
 
+    /// The leases of splits that the worker has not computed.
+    pub(crate) fn uncomputed_leases(&self) -> impl Iterator<Item = (JobId, SplitRef)> + '_ {
+        self.leases.iter().filter(|(_, is_computed)| !**is_computed).map(|(lease, _)| *lease)
+    }
+
     pub(crate) fn lease_count(&self) -> usize {
         self.leases.len()
     }
@@ -186,6 +272,7 @@ impl TrackedWorker {
     pub(crate) fn add_lease(&mut self, job: JobId, split: SplitRef) {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.leases.entry((job, split)) {
             entry.insert(false);
+            self.unseen.insert((job, split));
             self.leases_by_job.entry(job).or_default().held += 1;
         }
     }
@@ -193,6 +280,7 @@ impl TrackedWorker {
     /// Removes the lease of a split. Returns whether the worker held the split.
     pub(crate) fn remove_lease(&mut self, job: JobId, split: SplitRef) -> bool {
         let Some(is_computed) = self.leases.remove(&(job, split)) else { return false };
+        self.unseen.remove(&(job, split));
         if let Some(leases) = self.leases_by_job.get_mut(&job) {
             leases.held -= 1;
             leases.computed -= u32::from(is_computed);
@@ -211,6 +299,7 @@ impl TrackedWorker {
         let own: Vec<_> = self.leases.range((job, first)..=(job, last)).map(|(lease, _)| *lease).collect();
         for lease in own {
             self.leases.remove(&lease);
+            self.unseen.remove(&lease);
         }
         self.candidate_of.remove(&job);
     }

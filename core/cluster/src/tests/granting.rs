@@ -48,7 +48,7 @@ fn the_leases_of_an_expired_worker_move_to_another() {
     bench.worker(report(2));
     let held = bench.held(1);
     bench.pass(1_001);
-    let revoked = Record::Revoked { job, worker: WorkerId(1), splits: held.clone() };
+    let revoked = Record::Revoked { job, worker: WorkerId(1), splits: held.clone(), lost: false };
     assert!(bench.records.contains(&revoked));
     assert_eq!(bench.granted(2).last(), Some(&held[0]), "the urgent split, regardless of load");
     let computed = bench.granted(2).into_iter().map(|split| (job, split)).collect();

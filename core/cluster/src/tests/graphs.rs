@@ -348,21 +348,30 @@ proptest! {
     fn leases_follow_the_graph(steps in prop::collection::vec((0u8..7, 1u64..5), 1..60)) {
         let (mut bench, job) = prepared();
         let mut states: States = [(1, None)].into();
+        // Workers that were lost while they loaded the job. With a third, the job would fail.
+        let mut lost = BTreeSet::new();
         let mut row = 0;
         for (kind, worker) in steps {
             let from = bench.records.len();
+            if kind < 4 {
+                lost.remove(&worker);
+            }
             match kind {
                 0 => {
                     states.insert(worker, Some(Loading));
                 }
                 1 | 2 => {
-                    states.insert(worker, Some(Loaded));
+                    if states.insert(worker, Some(Loaded)) != Some(Some(Loaded)) {
+                        lost.clear();
+                    }
                 }
                 3 => {
                     states.insert(worker, None);
                 }
-                4 => {
-                    states.remove(&worker);
+                4 if lost.len() < 2 || states.get(&worker) == Some(&Some(Loaded)) => {
+                    if states.remove(&worker).is_some_and(|state| state != Some(Loaded)) {
+                        lost.insert(worker);
+                    }
                     pass_seconds(&mut bench, job, &states, 4);
                 }
                 5 => {
@@ -393,6 +402,48 @@ proptest! {
         }
         prop_assert_eq!(bench.status(job).state, JobState::Completed);
     }
+}
+
+/// A worker reports that it loads a job, and dies.
+fn lose_loading(bench: &mut Bench, job: JobId, worker: u64) {
+    assert_eq!(graph_jobs(bench, graph_report(worker, &[(job, Loading)])), [job]);
+    for _ in 0..4 {
+        bench.pass(1_000);
+        bench.consumer(consumer_report(job, 0));
+    }
+}
+
+#[test]
+fn a_graph_that_crashes_the_workers_that_load_it_fails_the_job() {
+    let (mut bench, job) = prepared();
+    for worker in 1..=3 {
+        assert_eq!(bench.status(job).state, JobState::Running);
+        lose_loading(&mut bench, job, worker);
+    }
+    match bench.status(job).state {
+        JobState::Failed(message) => assert!(
+            message.starts_with(
+                "3 workers were lost one after another while they loaded the graph of the job; "
+            ),
+            "{message}"
+        ),
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+#[test]
+fn after_two_losses_one_worker_loads_the_graph_at_a_time() {
+    let (mut bench, job) = prepared();
+    lose_loading(&mut bench, job, 1);
+    lose_loading(&mut bench, job, 2);
+    assert_eq!(graph_jobs(&mut bench, graph_report(3, &[])), [job]);
+    assert_eq!(graph_jobs(&mut bench, graph_report(4, &[])), []);
+    bench.worker(graph_report(3, &[(job, Loading)]));
+    assert_eq!(graph_jobs(&mut bench, graph_report(4, &[])), []);
+    bench.worker(graph_report(3, &[(job, Loaded)]));
+    assert_eq!(graph_jobs(&mut bench, graph_report(4, &[])), [job], "the graph crashes no worker");
+    lose_loading(&mut bench, job, 4);
+    assert_eq!(bench.status(job).state, JobState::Running);
 }
 
 #[test]

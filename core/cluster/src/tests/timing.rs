@@ -114,7 +114,7 @@ fn uncomputed_splits_are_recalled_without_input() {
     bench.pass(1_999);
     assert!(!revoked(&bench));
     bench.pass(1);
-    let recalled = Record::Revoked { job, worker: WorkerId(1), splits: held[1..].to_vec() };
+    let recalled = Record::Revoked { job, worker: WorkerId(1), splits: held[1..].to_vec(), lost: false };
     assert!(bench.records.contains(&recalled), "the computed split stays");
 }
 

@@ -282,3 +282,26 @@ fn check_empty_last_step(layout: &Layout) {
     assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 1, 0)));
     assert!(assembler.is_finished());
 }
+
+#[test]
+fn a_relaxed_stream_does_not_keep_splits_without_rows() {
+    let layout = layout(16, 4, 1, Remainder::Emit, true);
+    let mut assembler: Assembler<Rows> = Assembler::relaxed(layout.clone());
+    let keep = |row: u64| row == 6 || row >= 12;
+    for (split, from) in first_splits(&layout, StreamPosition::default()).into_iter().take(4) {
+        assembler.expect_split(split, from, false);
+        for piece in pieces(&layout, split, from, 2, &keep) {
+            assembler.push(piece);
+        }
+    }
+    let run = |assembler: &mut Assembler<Rows>| {
+        assert_eq!(assembler.has_run(), assembler.clone().next_run().is_some());
+        let run = assembler.next_run()?;
+        let inputs = run.parts.iter().map(|part| part.input_range.len()).sum::<usize>();
+        Some((run.kind, run.rows, inputs))
+    };
+    assert_eq!(run(&mut assembler), Some((RunKind::Removed, 0, 4)), "the first split has no rows");
+    assert_eq!(run(&mut assembler), Some((RunKind::Batch, 4, 11)), "the second has one, the third none");
+    assert_eq!(run(&mut assembler), None, "the last row of the last split waits for a batch");
+    assert_eq!(assembler.undelivered_splits().count(), 1);
+}

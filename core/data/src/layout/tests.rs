@@ -125,6 +125,8 @@ pub(super) fn summary(rows: u64, row_bytes: u64) -> DatasetSummary {
         schema: Schema::default(),
         defects: 0,
         part_rows: Vec::new(),
+        widened: Vec::new(),
+        ignored: Vec::new(),
         content: Default::default(),
         index: String::new(),
         changes: Default::default(),

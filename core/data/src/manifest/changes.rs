@@ -40,12 +40,16 @@ fn key(object: &ShardRef) -> (u32, Cow<'_, str>) {
 impl Manifest {
     /// For each of the later shards, the number of the same shard in this index. A file on the Hub is the same one in each commit.
     /// Equal URLs come first, because a source may read several commits. No two shards have the same number.
-    fn numbers_of(&self, later: &[&ShardRef]) -> Vec<Option<usize>> {
+    fn numbers_of<'a>(&'a self, later: &[&'a ShardRef]) -> Vec<Option<usize>> {
         let objects = || self.shards.iter().map(|shard| &shard.object).enumerate();
-        let mut known: HashMap<(u32, &str), usize> =
-            objects().map(|(number, object)| ((object.part, object.url.as_str()), number)).collect();
-        let mut numbers: Vec<Option<usize>> =
-            later.iter().map(|object| known.remove(&(object.part, object.url.as_str()))).collect();
+        // A source may list a shard several times.
+        let mut known: HashMap<(u32, &'a str), VecDeque<usize>> = HashMap::new();
+        for (number, object) in objects() {
+            known.entry((object.part, object.url.as_str())).or_default().push_back(number);
+        }
+        let same_url =
+            |object: &&'a ShardRef| known.get_mut(&(object.part, object.url.as_str()))?.pop_front();
+        let mut numbers: Vec<Option<usize>> = later.iter().map(same_url).collect();
         let is_paired = self.paired(&numbers);
         let mut others: HashMap<(u32, Cow<'_, str>), VecDeque<usize>> = HashMap::new();
         for (number, object) in objects().filter(|(number, _)| !is_paired[*number]) {

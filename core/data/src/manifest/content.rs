@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::content_id::{ChecksumParts, ContentId, ContentParts, ShardDigest};
 use super::store_checksum::StoreChecksum;
-use super::{Block, Manifest, Shard, ShardRef, ShardValue};
+use super::{Block, ColumnNotes, Manifest, Shard, ShardRef, ShardValue};
 
 /// Modification time of an object whose server sends none.
 const UNKNOWN_TIME: &str = "1970-01-01T00:00:00+00:00";
@@ -127,7 +127,7 @@ impl Manifest {
     /// Returns the id of the stored index: a hash of everything that it contains.
     pub fn index_id(&self) -> String {
         let mut hash = FieldHash::new("feedline index 1");
-        let mut schema = (None, Vec::new());
+        let (mut schema, mut columns) = ((None, Vec::new()), (None, Vec::new()));
         hash.bytes(&json(&self.schema));
         for shard in &self.shards {
             let object = &shard.object;
@@ -157,6 +157,13 @@ impl Manifest {
             }
             hash.bytes(&schema.1);
             hash.bytes(&json(&shard.index.defects));
+            // An index of an earlier release has no notes.
+            if shard.index.columns != ColumnNotes::default() {
+                if columns.0 != Some(&shard.index.columns) {
+                    columns = (Some(&shard.index.columns), json(&shard.index.columns));
+                }
+                hash.bytes(&columns.1);
+            }
         }
         hash.finish()
     }

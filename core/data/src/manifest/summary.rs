@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContentId, Manifest, ShardChanges, ShardIndex, TopicRanges};
+use super::{ContentId, Manifest, ShardChanges, ShardIndex, TopicRanges, WidenedColumn};
 use crate::graph::GraphSummary;
 use crate::runs::{PartRuns, RunSummary};
 use crate::schema::Schema;
@@ -28,6 +28,12 @@ pub struct DatasetSummary {
     /// The number of rows of each dataset of a mix; empty without a mix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub part_rows: Vec<u64>,
+    /// Columns in which values of several types were converted without loss to a common type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub widened: Vec<WidenedColumn>,
+    /// Names of columns in the data that `source.features` does not contain, in alphabetical order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
     /// The id of the rows: see [`Manifest::content_id`]. Unknown for a dataset that an earlier release indexed.
     #[serde(default, skip_serializing_if = "ContentId::is_unknown")]
     pub content: ContentId,
@@ -87,6 +93,8 @@ impl Manifest {
             schema: self.schema.clone(),
             defects: self.defects().count() as u64,
             part_rows: self.part_rows(),
+            widened: self.widened_columns(),
+            ignored: self.ignored_columns(),
             index: self.index_id(),
             changes: ShardChanges::default(),
             is_compressed: self.is_compressed(),

@@ -1,6 +1,9 @@
 //! Tests of building manifests and of detecting changed shards.
 
+use super::merge::common_scalar;
 use super::*;
+use crate::pipeline::{Mix, MixPart, MixStop, Source};
+use crate::schema::{ColumnType, ScalarType};
 
 fn shard(url: &str, schema: Option<Schema>) -> Shard {
     let object =
@@ -46,11 +49,15 @@ fn the_columns_of_all_shards_together_are_limited() {
 
 #[test]
 fn the_common_type_of_numbers_preserves_their_range() {
-    use ScalarType::{Bool, Float32, Float64, Int8, Int16, Int32, Int64, UInt8};
+    use ScalarType::{Bool, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt64};
     assert_eq!(common_scalar(Int8, Int32), Some(Int32));
     assert_eq!(common_scalar(Float32, Int64), Some(Float64));
     assert_eq!(common_scalar(UInt8, Float32), Some(Float32));
-    assert_eq!(common_scalar(UInt8, Int16), None);
+    assert_eq!(common_scalar(UInt8, Int16), Some(Int16));
+    assert_eq!(common_scalar(Int8, UInt8), Some(Int16));
+    assert_eq!(common_scalar(Int64, UInt64), Some(UInt64));
+    assert_eq!(common_scalar(Int16, Float16), Some(Float32));
+    assert_eq!(common_scalar(UInt8, Float16), Some(Float16));
     assert_eq!(common_scalar(Bool, Int8), None);
 }
 
@@ -63,6 +70,114 @@ fn unreadable_bytes_never_exceed_the_size_of_the_shard() {
     let block = &mut damaged.index.blocks[0];
     (block.offset, block.bytes) = (u64::MAX, u64::MAX);
     assert_eq!(damaged.unreadable_bytes(), 0, "a block beyond the shard's end");
+}
+
+fn untyped_shard(url: &str, schema: Schema, untyped: &[&str]) -> Shard {
+    let mut shard = shard(url, Some(schema));
+    shard.index.columns.untyped = untyped.iter().map(|name| (*name).to_owned()).collect();
+    shard
+}
+
+#[test]
+fn a_column_of_nulls_takes_its_type_from_another_shard() {
+    let list = |item| ColumnType::List(Box::new(item));
+    let nulls =
+        || Schema::new([("x", ColumnType::Utf8), ("y", list(ColumnType::Utf8)), ("z", ColumnType::Utf8)]);
+    let typed = || Schema::new([("x", number(ScalarType::Int64)), ("y", list(number(ScalarType::Float64)))]);
+    let expected = Schema::new([
+        ("x", number(ScalarType::Int64)),
+        ("y", list(number(ScalarType::Float64))),
+        ("z", ColumnType::Utf8),
+    ]);
+    let of_nulls = || untyped_shard("a", nulls(), &["x", "y", "z"]);
+    let manifest = Manifest::build(vec![of_nulls(), shard("b", Some(typed()))]).expect("they agree");
+    assert_eq!(manifest.schema, expected);
+    assert_eq!(manifest.summary().widened, []);
+    let reversed = Manifest::build(vec![shard("b", Some(typed())), of_nulls()]).expect("they agree");
+    assert_eq!(reversed.schema, expected);
+    let lists = untyped_shard("c", Schema::new([("x", list(ColumnType::Utf8))]), &["x"]);
+    let text = shard("d", Some(Schema::new([("x", ColumnType::Utf8)])));
+    let error = Manifest::build(vec![lists, text]).expect_err("a list is not text");
+    assert!(error.contains("`x`") && error.contains(" d;"), "{error}");
+}
+
+#[test]
+fn the_summary_lists_widened_and_ignored_columns_once() {
+    let of = |scalar| Schema::new([("x", number(scalar)), ("y", ColumnType::Utf8)]);
+    let mut shards = vec![
+        shard("a", Some(of(ScalarType::Int64))),
+        shard("b", Some(of(ScalarType::Float64))),
+        shard("c", Some(of(ScalarType::Int64))),
+    ];
+    shards[0].index.columns.ignored = vec!["late".to_owned(), "b".to_owned()];
+    shards[2].index.columns.ignored = vec!["late".to_owned()];
+    let summary = Manifest::build(shards).expect("they agree").summary();
+    let from_int64 = WidenedColumn {
+        column: "x".to_owned(),
+        from: number(ScalarType::Int64),
+        to: number(ScalarType::Float64),
+    };
+    assert_eq!(summary.widened, [from_int64]);
+    assert_eq!(summary.ignored, ["b", "late"]);
+}
+
+fn text_shard(url: &str, columns: &[&str]) -> Shard {
+    shard(url, Some(Schema::new(columns.iter().map(|name| (*name, ColumnType::Utf8)))))
+}
+
+#[test]
+fn a_named_column_may_be_in_any_shard() {
+    let source = Source::jsonl("/d/").feature("x", "late");
+    let mut first = text_shard("a", &[]);
+    first.index.columns.ignored = vec!["id".to_owned(), "latex".to_owned()];
+    let second = text_shard("b", &["x"]);
+    let manifest =
+        Manifest::of_source(vec![first.clone(), second], &source).expect("the second shard has it");
+    assert_eq!(manifest.schema.names().collect::<Vec<_>>(), ["x"]);
+    let error = |shards| Manifest::of_source(shards, &source).expect_err("no shard has it");
+    assert_eq!(
+        error(vec![first.clone()]),
+        "`a` has no column `late`, which the pipeline reads as `x`; did you mean `latex`? (the columns are: id, latex)"
+    );
+    assert_eq!(
+        error(vec![first.clone(), text_shard("b", &[])]),
+        "none of 2 shards, such as `a`, has a column `late`, which the pipeline reads as `x`; did you mean `latex`? (the columns are: id, latex)"
+    );
+    let optional = Source::jsonl("/d/").optional_feature("x", "late");
+    let manifest = Manifest::of_source(vec![first], &optional).expect("it is optional");
+    assert_eq!(manifest.schema, Schema::new([("x", ColumnType::Utf8)]));
+}
+
+#[test]
+fn a_shard_with_a_fixed_schema_must_contain_the_required_columns() {
+    let check = |source: Source, is_fixed: bool, required: &[&str]| {
+        let mut shards = vec![text_shard("a", &["x", "v"]), text_shard("b", &["x"]), shard("c", None)];
+        shards.iter_mut().for_each(|shard| shard.index.columns.is_fixed = is_fixed);
+        let manifest = Manifest::of_source(shards, &source).expect("the columns agree");
+        let required: Vec<String> = required.iter().map(|name| (*name).to_owned()).collect();
+        manifest.check_columns(&source, &required)
+    };
+    let all = || Source::parquet("/d/");
+    assert_eq!(check(all(), true, &["x"]), Ok(()));
+    assert_eq!(
+        check(all(), true, &["x", "v"]),
+        Err("shard b has no column `v`, which a has; to read null for shards without the column, declare `v: { name: v, optional: true }` under `source.features`, with all other columns that you need".to_owned())
+    );
+    assert_eq!(check(all().feature("x", "x").optional_feature("v", "v"), true, &["x", "v"]), Ok(()));
+    // In other formats, each row has its own columns.
+    assert_eq!(check(Source::jsonl("/d/"), false, &["x", "v"]), Ok(()));
+}
+
+#[test]
+fn datasets_of_a_mix_may_have_different_columns() {
+    let mut shards = vec![text_shard("a", &["x", "v"]), text_shard("b", &["x"])];
+    shards[1].object.part = 1;
+    shards.iter_mut().for_each(|shard| shard.index.columns.is_fixed = true);
+    let part = |source| MixPart { weight: 1.0, source };
+    let parts = vec![part(Source::parquet("/a")), part(Source::parquet("/b"))];
+    let source = Source::mixed(Mix { parts, stop: MixStop::All });
+    let manifest = Manifest::of_source(shards, &source).expect("the columns agree");
+    assert_eq!(manifest.check_columns(&source, &["x".to_owned(), "v".to_owned()]), Ok(()));
 }
 
 #[test]

@@ -173,6 +173,9 @@ pub struct ConsumerStats {
     pub copy_ns: u64,
     /// Bytes received from workers on other hosts, after decompression.
     pub network_bytes: u64,
+    /// Rows that failed, and that workers skipped or replaced.
+    #[serde(default)]
+    pub skipped_rows: u64,
     /// Gauge: the newest timestamp of delivered records, in milliseconds since 1970; 0 if the source has no timestamps.
     pub newest_ms: u64,
 }
@@ -187,6 +190,7 @@ impl ConsumerStats {
         self.step_ns = self.step_ns.saturating_add(other.step_ns);
         self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
         self.network_bytes = self.network_bytes.saturating_add(other.network_bytes);
+        self.skipped_rows = self.skipped_rows.saturating_add(other.skipped_rows);
         self.newest_ms = self.newest_ms.max(other.newest_ms);
     }
 }

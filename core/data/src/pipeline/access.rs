@@ -11,6 +11,9 @@ use crate::schema::Schema;
 #[cfg(test)]
 mod tests;
 
+/// The predicate of the filter that drops all rows of a pipeline that fills a cache.
+const DROP_ALL: &str = "false";
+
 impl Pipeline {
     /// Returns the number of rows of a full batch, or 1 for a pipeline without a batching operator, which
     /// [`Pipeline::check`] rejects.
@@ -112,11 +115,19 @@ impl Pipeline {
         let place = self.cached_prefix()?.0.len();
         // Keep the operators after the cache, because they determine the required columns. The filter drops all rows before
         // these operators.
-        let drop_all = Filter { predicate: "false".to_owned() };
+        let drop_all = Filter { predicate: DROP_ALL.to_owned() };
         let mut operators = self.operators.clone();
         operators.insert(place + 1, Operator { kind: OperatorKind::Filter(drop_all), parallelism: None });
         operators.retain(|operator| !matches!(operator.kind, OperatorKind::Repeat(_)));
         Some(Self { operators, shuffle: Shuffle::default(), ..self.clone() })
+    }
+
+    /// Whether the pipeline only fills its cache, and delivers no rows: see [`Self::cache_fill_pipeline`].
+    pub fn fills_cache(&self) -> bool {
+        self.operators.windows(2).any(|pair| match (&pair[0].kind, &pair[1].kind) {
+            (OperatorKind::Cache(_), OperatorKind::Filter(filter)) => filter.predicate == DROP_ALL,
+            _ => false,
+        })
     }
 
     /// Returns a unique name for each operator, in order. The second `resize` is named `resize#2`.

@@ -46,6 +46,7 @@ impl Source {
             url: vec![url.into()],
             format,
             features: Default::default(),
+            optional: Default::default(),
             credentials: None,
             kafka: None,
             mix: None,
@@ -84,6 +85,14 @@ impl Source {
     pub fn feature(mut self, column: impl Into<String>, data_name: impl Into<String>) -> Self {
         self.features.insert(column.into(), data_name.into());
         self
+    }
+
+    /// Maps the field `data_name` of the data to the column `column`. The column is null in shards without the field.
+    #[must_use]
+    pub fn optional_feature(mut self, column: impl Into<String>, data_name: impl Into<String>) -> Self {
+        let column = column.into();
+        self.optional.insert(column.clone());
+        self.feature(column, data_name)
     }
 
     /// Sets the topics and the other settings of a Kafka source.

@@ -63,8 +63,11 @@ fn dataset_summary(source: &Source) -> String {
         ));
     }
     if !source.features.is_empty() {
-        let features: Vec<String> =
-            source.features.iter().map(|(column, data_name)| format!("{column} <- {data_name}")).collect();
+        let feature = |(column, data_name): (&String, &String)| {
+            let optional = if source.optional.contains(column) { " if present" } else { "" };
+            format!("{column} <- {data_name}{optional}")
+        };
+        let features: Vec<String> = source.features.iter().map(feature).collect();
         summary.push_str(&format!(" ({})", features.join(", ")));
     }
     if let Some(name) = &source.credentials {

@@ -35,6 +35,7 @@ const SOURCE_KEYS: &[&str] = &[
     "commit_group",
     "epoch",
 ];
+const FEATURE_KEYS: &[&str] = &["name", "optional"];
 const PART_KEYS: &[&str] = &[
     "weight",
     "url",
@@ -61,7 +62,7 @@ const PART_KEYS: &[&str] = &[
 struct SourceEntries {
     url: Option<Urls>,
     format: Option<Format>,
-    features: Option<BTreeMap<String, String>>,
+    features: Option<BTreeMap<String, Feature>>,
     credentials: Option<String>,
     partitions: Option<Partitions>,
     config: Option<String>,
@@ -122,11 +123,22 @@ impl SourceEntries {
         if self.stop.is_some() {
             return Err(E::custom("`stop` needs a `mix`; remove `stop`, or list datasets under `mix`"));
         }
+        let entries = self.features.unwrap_or_default();
+        let optional = entries
+            .iter()
+            .filter(|(_, feature)| feature.optional)
+            .map(|(column, _)| column.clone())
+            .collect();
+        let features = entries.into_iter().map(|(column, feature)| {
+            let name = feature.name.unwrap_or_else(|| column.clone());
+            (column, name)
+        });
         let format = self.format.ok_or_else(|| E::missing_field("format"))?;
         Ok(Source {
             url: self.url.ok_or_else(|| E::missing_field("url"))?.0,
             format,
-            features: self.features.unwrap_or_default(),
+            features: features.collect(),
+            optional,
             credentials: self.credentials,
             kafka: self.kafka.into_options(format)?.map(Box::new),
             mix: None,
@@ -232,7 +244,11 @@ fn write_dataset<M: SerializeMap>(source: &Source, map: &mut M) -> Result<(), M:
     }
     map.serialize_entry("format", &source.format)?;
     if !source.features.is_empty() {
-        map.serialize_entry("features", &source.features)?;
+        let features = source.features.iter().map(|(column, name)| {
+            let feature = Feature { name: Some(name.clone()), optional: source.optional.contains(column) };
+            (column, feature)
+        });
+        map.serialize_entry("features", &features.collect::<BTreeMap<_, _>>())?;
     }
     if let Some(name) = &source.credentials {
         map.serialize_entry("credentials", name)?;
@@ -256,6 +272,55 @@ fn write_dataset<M: SerializeMap>(source: &Source, map: &mut M) -> Result<(), M:
         }
     }
     Ok(())
+}
+
+/// An entry of `features`: a name in the data, or a mapping with the keys [`FEATURE_KEYS`].
+struct Feature {
+    /// The name in the data; `None` if it is the name of the column.
+    name: Option<String>,
+    optional: bool,
+}
+
+impl Serialize for Feature {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = self.name.as_deref().unwrap_or_default();
+        if !self.optional {
+            return serializer.serialize_str(name);
+        }
+        let mut map = serializer.serialize_map(Some(FEATURE_KEYS.len()))?;
+        map.serialize_entry("name", name)?;
+        map.serialize_entry("optional", &self.optional)?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Feature {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FeatureVisitor;
+        impl<'de> Visitor<'de> for FeatureVisitor {
+            type Value = Feature;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name in the data, or a mapping with `name` and `optional`")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Feature, E> {
+                Ok(Feature { name: Some(name.to_owned()), optional: false })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Feature, A::Error> {
+                let (mut name, mut optional) = (None, None);
+                while let Some(key) = map.next_key_seed(KnownKey(FEATURE_KEYS))? {
+                    match key {
+                        "name" => set_once(&mut name, "name", map.next_value()?)?,
+                        _ => set_once(&mut optional, "optional", map.next_value()?)?,
+                    }
+                }
+                Ok(Feature { name, optional: optional.unwrap_or_default() })
+            }
+        }
+        deserializer.deserialize_any(FeatureVisitor)
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod kafka;
 mod period;
 mod timestamp;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,8 @@ pub struct Source {
     /// Maps each column name to its name in the data: the feature (tfrecord), extension (webdataset), column (parquet,
     /// arrow, csv), key (jsonl), or `bytes` and `path` (files). If empty, all columns are read with their names in the data.
     pub features: BTreeMap<String, String>,
+    /// The columns of `features` that shards may lack. Their values are then null.
+    pub optional: BTreeSet<String>,
     /// The name of the credentials for reading the objects, from the workers' `--credentials` file. `None` uses the
     /// credentials of the workers' environment.
     pub credentials: Option<String>,

@@ -152,7 +152,7 @@ counter_fields!(
 );
 counter_fields!(StoreStats, requests, bytes, wait_ns);
 counter_fields!(GraphStats, batches, seeds, nodes, edges, bytes, sample_ns, map_ns, gather_ns, encode_ns);
-counter_fields!(ConsumerStats, batches, rows, bytes, network_bytes, stall_ns, step_ns);
+counter_fields!(ConsumerStats, batches, rows, bytes, network_bytes, stall_ns, step_ns, skipped_rows);
 
 impl CumulativeCounters for JobWorkerSample {
     fn combine(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {

@@ -25,6 +25,8 @@ fn facts() -> JobProperties {
     let pipeline = pipeline.burn(1).random_resized_crop("image", [8, 8]).batch(4).build().unwrap();
     let dataset = DatasetSummary {
         part_rows: Vec::new(),
+        widened: Vec::new(),
+        ignored: Vec::new(),
         part_runs: Vec::new(),
         content: Default::default(),
         index: String::new(),
@@ -116,6 +118,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         batches: 250 * seconds,
         bytes: 1_000 * 10_000 * seconds,
         network_bytes: 1_000 * 10_000 * seconds,
+        skipped_rows: 0,
         stall_ns: seconds * 800_000_000,
         step_ns: seconds * 200_000_000,
         copy_ns: 0,

@@ -40,7 +40,7 @@ fn report() -> RunReport {
         consumers: 1,
         digest: Some("0123456789abcdef".to_owned()),
         content_digest: Some("fedcba9876543210".to_owned()),
-        audit: Some(AuditReport { expected: 400, once: 400, ..AuditReport::default() }),
+        audit: Some(AuditReport { expected: 400, once: 398, skipped: 2, ..AuditReport::default() }),
         skipped: SkippedRowsReport {
             count: 2,
             first: vec![SkippedRowReport {
@@ -60,6 +60,14 @@ fn report() -> RunReport {
                 shard_bytes: 9000,
             }],
         },
+        columns: ColumnsReport {
+            ignored: vec!["meta".to_owned(), "url".to_owned()],
+            widened: vec![WidenedColumnReport {
+                column: "score".to_owned(),
+                from: "int64".to_owned(),
+                to: "float64".to_owned(),
+            }],
+        },
         operators: vec![(&source).into(), (&batch).into()],
         store: (&store).into(),
         worker_cpu: vec![(&cpu).into()],
@@ -76,7 +84,9 @@ fn the_text_is_a_short_table() {
         rate     199 rows/s, 30.0 MB/s
         stall    1.00 s, 50 % of the time
         digest   0123456789abcdef in order, fedcba9876543210 of the content
-        audit    400 rows expected, 400 once, 0 missing, 0 repeated
+        audit    400 rows expected, 398 once, 2 skipped, 0 missing, 0 repeated
+        ignored  2 columns: meta, url
+        widened  score from int64 to float64
         memory   peak 300.0 MB; coordinator 20.0 MB; workers 310.0 MB
         skipped  2 rows
           row 17: file:///d/a.tfrecord at 1234: not a JPEG
@@ -94,7 +104,7 @@ fn the_text_is_a_short_table() {
 fn the_json_has_the_documented_keys() {
     let json = serde_json::to_string(&report()).unwrap() + "\n";
     expect![[r#"
-        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"steady_rows_per_s":null,"bytes":60000000,"stall_seconds":1.0,"step_seconds":0.75,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5,"bytes_in":25000000,"busy_seconds":1.3,"wait_input_seconds":0.3,"wait_output_seconds":0.01,"latency_seconds":1.2,"parallelism":4},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0,"bytes_in":0,"busy_seconds":0.0,"wait_input_seconds":0.0,"wait_output_seconds":0.0,"latency_seconds":0.0,"parallelism":null}],"store":{"requests":25,"bytes":25000000,"wait_seconds":1.0,"distinct_shards":0,"distinct_shard_bytes":0},"worker_cpu":[{"process_seconds":2.0,"transport_seconds":0.5}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
+        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"steady_rows_per_s":null,"bytes":60000000,"stall_seconds":1.0,"step_seconds":0.75,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":398,"skipped":2,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"columns":{"ignored":["meta","url"],"widened":[{"column":"score","from":"int64","to":"float64"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5,"bytes_in":25000000,"busy_seconds":1.3,"wait_input_seconds":0.3,"wait_output_seconds":0.01,"latency_seconds":1.2,"parallelism":4},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0,"bytes_in":0,"busy_seconds":0.0,"wait_input_seconds":0.0,"wait_output_seconds":0.0,"latency_seconds":0.0,"parallelism":null}],"store":{"requests":25,"bytes":25000000,"wait_seconds":1.0,"distinct_shards":0,"distinct_shard_bytes":0},"worker_cpu":[{"process_seconds":2.0,"transport_seconds":0.5}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
     "#]]
     .assert_eq(&json);
 }

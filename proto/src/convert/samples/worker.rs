@@ -129,7 +129,7 @@ pub(crate) fn memory_usage() -> Vec<MemoryUsage> {
 pub(crate) fn worker_plan() -> WorkerPlan {
     WorkerPlan {
         revision: Revision { incarnation: 9, number: 11 },
-        leases: vec![Lease { job: JobId(1), split: split(), start_offset: 12 }],
+        leases: vec![Lease { job: JobId(1), split: split(), start_offset: 12, lost_workers: 2 }],
         tasks: vec![
             Task {
                 id: TaskId(4),

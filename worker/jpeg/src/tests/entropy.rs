@@ -11,7 +11,7 @@ use crate::{Decoder, Region};
 
 /// The parameters of a generated image.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+pub(super) struct Shape {
     width: u32,
     height: u32,
     subsampling: sys::TJSAMP,
@@ -23,17 +23,17 @@ struct Shape {
 }
 
 /// A xorshift generator.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: u32) -> u32 {
+    pub(super) fn below(&mut self, limit: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 20) as u32 % limit
     }
 
-    fn shape(&mut self) -> Shape {
+    pub(super) fn shape(&mut self) -> Shape {
         let subsamplings = [
             sys::TJSAMP_TJSAMP_444,
             sys::TJSAMP_TJSAMP_422,
@@ -59,7 +59,7 @@ impl Random {
 }
 
 /// Encodes a JPEG with smooth areas, edges and noise.
-fn encode(shape: Shape, random: &mut Random) -> Vec<u8> {
+pub(super) fn encode(shape: Shape, random: &mut Random) -> Vec<u8> {
     let Shape { width, height, .. } = shape;
     let noise = [0, 8, 255][random.below(3) as usize];
     let mut pixels = Vec::new();
@@ -109,7 +109,7 @@ fn reference(decoder: &mut Decoder, jpeg: &[u8]) -> Vec<u8> {
     handle.read_header(jpeg, crate::exif::read_markers(jpeg)).unwrap();
     let whole = Region { x: 0, y: 0, width: header.stored_width, height: header.stored_height };
     let mut out = vec![0; (whole.width * whole.height * 3) as usize];
-    handle.decompress_rgb(jpeg, &header, whole, &mut Vec::new(), &mut out).unwrap();
+    handle.decompress_rgb(jpeg, &header, whole, (&mut Vec::new(), &mut || false), &mut out).unwrap();
     out
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use feedline_data::pipeline::Cast;
 use feedline_data::schema::ScalarType;
 use half::f16;
@@ -118,12 +118,26 @@ fn safe_cast(array: &ArrayRef, target_type: &DataType) -> Result<ArrayRef, Opera
     if arrow::compute::can_cast_types(array.data_type(), target_type) {
         return cast_to(array, target_type);
     }
-    cast_to(&cast_to(array, &DataType::Float32)?, target_type)
+    cast_to(&cast_to(array, &with_float_elements(target_type))?, target_type)
+}
+
+/// Replaces the element type at all nesting depths with 32-bit floats.
+fn with_float_elements(data_type: &DataType) -> DataType {
+    let floats = |item: &Field| Arc::new(item.clone().with_data_type(with_float_elements(item.data_type())));
+    match data_type {
+        DataType::List(item) => DataType::List(floats(item)),
+        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(floats(item), *length),
+        _ => DataType::Float32,
+    }
 }
 
 /// Counts the nulls at all nesting depths.
 fn count_nulls(array: &ArrayRef) -> usize {
-    let inner = array.as_list_opt::<i32>().map_or(0, |lists| count_nulls(lists.values()));
+    let inner = match array.data_type() {
+        DataType::List(_) => count_nulls(array.as_list::<i32>().values()),
+        DataType::FixedSizeList(..) => count_nulls(array.as_fixed_size_list().values()),
+        _ => 0,
+    };
     array.null_count() + inner
 }
 

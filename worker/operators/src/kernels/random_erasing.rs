@@ -20,6 +20,10 @@ impl KernelDefinition for RandomErasing {
         let (draw_key, seed) = (context.draw_key, context.seed);
         Ok(Arc::new(ErasingOperator { draw_key, seed, parameters: self.clone() }))
     }
+
+    fn tensor_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
 }
 
 /// Erases a rectangle in the image of each row with probability `p`.

@@ -17,6 +17,10 @@ impl KernelDefinition for RandomGrayscale {
         let (draw_key, seed) = (context.draw_key, context.seed);
         Ok(Arc::new(GrayscaleOperator { draw_key, seed, column: self.column.clone(), p: self.p }))
     }
+
+    fn tensor_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
 }
 
 /// Converts the image of each row to grayscale with probability `p`.

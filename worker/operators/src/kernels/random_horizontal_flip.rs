@@ -15,6 +15,10 @@ impl KernelDefinition for RandomHorizontalFlip {
         let (draw_key, seed) = (context.draw_key, context.seed);
         Ok(Arc::new(FlipOperator { draw_key, seed, column: self.column.clone(), p: self.p }))
     }
+
+    fn tensor_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
 }
 
 /// Mirrors the image of each row with probability `p`.

@@ -45,6 +45,18 @@ impl ContentBlocks {
         }
     }
 
+    /// Whether bytes between two rows can be omitted from the blocks. Compressed content must be decoded anyway.
+    pub(crate) fn can_skip(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    /// Skips bytes that are not part of a row, if this is possible. The next row starts at `offset`.
+    pub(crate) fn skip_to(&mut self, offset: u64) {
+        if let Self::Plain(builder) = self {
+            builder.skip_to(offset);
+        }
+    }
+
     /// Adds the next row, whose content `window` has passed or contains. Rejects rows larger than 2 GiB.
     pub(crate) fn push(&mut self, row_bytes: u64, window: &ContentWindow<'_>) -> Result<(), String> {
         match (self, window) {

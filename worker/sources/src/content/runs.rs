@@ -63,6 +63,15 @@ impl RunPart {
     }
 }
 
+/// The [`Block::group`] of a part of a block, if the block is divided into several blocks. `group` is that of the block, without
+/// other bits for its part of a run.
+///
+/// [`Block::group`]: feedline_data::manifest::Block::group
+pub(crate) fn group_of_part(group: u32, is_last: bool) -> u32 {
+    let part = if is_last && group & GROUP_MASK != INNER_GROUP { LAST_GROUP } else { INNER_GROUP };
+    group & !GROUP_MASK | part
+}
+
 /// The state of a run between two reads. A job may read a run at two positions, when one pass ends and the next begins.
 #[derive(Default)]
 pub(super) struct RunState {

@@ -100,11 +100,6 @@ impl Dataset {
         all
     }
 
-    /// Whether a read fails if a shard lacks a column of other shards. Otherwise, the rows have a null.
-    pub fn requires_columns(&self, shard: &ShardRef) -> bool {
-        self.part_of(shard).is_ok_and(|part| part.sample_traits(shard).requires_columns)
-    }
-
     /// Lists the shards of a group of URLs, as a job does.
     ///
     /// # Errors

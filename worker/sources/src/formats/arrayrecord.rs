@@ -24,7 +24,7 @@ use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows::{EncodedRow, RowSet};
-use crate::select::{ResolvedColumn, Selection};
+use crate::select::{InferenceNotes, ResolvedColumn, Selection};
 use crate::views::Views;
 
 use chunk::{RecordLimits, decode_records};
@@ -60,10 +60,10 @@ impl FormatReader for ArrayRecordReader {
         };
         let limits = RecordLimits { records: first.records, bytes: first.decoded_bytes };
         let sample = read_span(object, first.range.clone(), limits).await?;
-        let found =
-            columns(&sample).map_err(|reason| SourceError::corrupt(shard, first.range.start, reason))?;
-        let schema = selection.schema(shard, &found)?;
-        Ok(ShardIndex { blocks, schema: Some(schema), defects: Vec::new(), ..ShardIndex::default() })
+        let found = columns(&sample, selection)
+            .map_err(|reason| SourceError::corrupt(shard, first.range.start, reason))?;
+        let (schema, columns) = selection.resolve_sampled(shard, &found, &InferenceNotes::default())?;
+        Ok(ShardIndex { blocks, schema: Some(schema), columns, ..ShardIndex::default() })
     }
 
     async fn read(
@@ -88,10 +88,7 @@ impl FormatReader for ArrayRecordReader {
         if of_records > 0 {
             let reason = "the records of some shards are `tf.train.Example` messages, and those of others are not: list both kinds as two \
                           datasets of a mix, or read only one of them";
-            return Err(SourceError::SchemaMismatch {
-                url: read.shard.url.clone(),
-                reason: reason.to_owned(),
-            });
+            return Err(SourceError::unsupported(read.shard, reason));
         }
         decode_examples(&rows, read, selection)
     }
@@ -257,17 +254,16 @@ impl Records {
 }
 
 /// Infers the columns from the first records.
-fn columns(sample: &RowSet) -> Result<Vec<ResolvedColumn>, String> {
-    let mut scan = SchemaScan::default();
+fn columns(sample: &RowSet, selection: &Selection) -> Result<Vec<ResolvedColumn>, String> {
+    let mut scan = SchemaScan::new(selection);
+    let mut are_examples = true;
     let sampled = sample.rows.len().min(SAMPLED_ROWS);
     for row in 0..sampled {
-        scan.add(sample.bytes(row))?;
+        are_examples &= scan.add_example(sample.bytes(row))?;
     }
     let found = scan.columns().filter(|found| {
         // A feature with the name of the column would be ambiguous.
-        scan.example_count() == sampled
-            && !found.is_empty()
-            && found.iter().all(|(name, _)| name != RECORD_COLUMN)
+        are_examples && !found.is_empty() && found.iter().all(|(name, _)| name != RECORD_COLUMN)
     });
     Ok(found.unwrap_or_else(|| vec![(RECORD_COLUMN.to_owned(), Ok(ColumnType::Binary))]))
 }

@@ -11,14 +11,14 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, ShardIndex};
 
 use super::parquet::fields::check_block_read;
 use crate::cache::{ShardCache, ShardCacheMemory};
 use crate::columns::build_batch;
 use crate::error::SourceError;
 use crate::object::Object;
-use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleTraits};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::select::Selection;
 
 pub(crate) use footer::{ArrowFooter, MessageLocation};
@@ -36,16 +36,12 @@ impl ArrowReader {
 
 #[async_trait]
 impl FormatReader for ArrowReader {
-    fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
-        SampleTraits { requires_columns: true, ..SampleTraits::default() }
-    }
-
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
         let footer = self.footers.get(object, || read_footer(object)).await?;
-        let schema = footer.columns.shard_schema(shard, footer.schema.fields(), selection)?;
+        let (schema, columns) = footer.columns.shard_schema(shard, footer.schema.fields(), selection)?;
         if footer.is_stream {
-            return stream::index(object, schema).await;
+            return Ok(ShardIndex { columns, ..stream::index(object, schema).await? });
         }
         let (rows, is_compressed) = footer.batch_rows(object).await?;
         let ratio = if is_compressed { footer.sample_ratio(object, &rows).await? } else { 1.0 };
@@ -58,7 +54,7 @@ impl FormatReader for ArrowReader {
             }
         }
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
+        Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
     }
 
     async fn read(
@@ -69,8 +65,8 @@ impl FormatReader for ArrowReader {
     ) -> Result<DecodedBlock, SourceError> {
         let footer = self.footers.get(object, || read_footer(object)).await?;
         let names = selection.data_names(read.schema);
+        check_block_read(read)?;
         let fields = footer.columns.fields(&names);
-        check_block_read(read, &fields, footer.schema.fields())?;
         let (location, bytes) = read_batch(object, &footer, read).await?;
         let corrupt = |reason: String| SourceError::corrupt(read.shard, location.range().start, reason);
         let decompressed_bytes = location.decompressed_bytes(&bytes).map_err(corrupt)?;

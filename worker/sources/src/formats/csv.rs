@@ -3,10 +3,11 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
-use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float64Type, Schema as ArrowSchema, SchemaRef};
+use arrow::error::ArrowError;
 use async_trait::async_trait;
 use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::schema::ColumnType;
@@ -18,11 +19,12 @@ use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
 use crate::columns::{arrow_type, build_batch, column_type, null_column};
 use crate::content::{Content, ContentWindow};
 use crate::error::SourceError;
+use crate::exact_cast::is_exact;
 use crate::limits::{MAX_CSV_COLUMNS, MAX_HEADER_BYTES};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
 use crate::rows;
-use crate::select::{ResolvedColumn, Selection};
+use crate::select::{InferenceNotes, ResolvedColumn, Selection};
 
 /// Number of rows that are sampled to infer the column types.
 const SAMPLED_ROWS: u64 = 1000;
@@ -65,17 +67,18 @@ impl FormatReader for CsvReader {
         let content = window.content();
         let header = self.headers.get(object, || read_header(&content)).await?;
         let IndexedLines { blocks, defects, compression } =
-            lines::index(&mut window, LineRule::Csv, header.end).await?;
+            lines::index(&mut window, LineRule::Csv, header.end, None).await?;
         if blocks.is_empty() {
-            return Ok(ShardIndex { blocks, schema: None, defects, compression, graph: None });
+            return Ok(ShardIndex { blocks, defects, compression, ..ShardIndex::default() });
         }
         drop(window);
         let content = Content::indexed(object, compression.as_ref());
         let sample = lines::sample(&content, &blocks, SAMPLED_ROWS).await?;
         let found =
             infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
-        let schema = selection.schema(object.shard(), &found)?;
-        Ok(ShardIndex { blocks, schema: Some(schema), defects, compression, graph: None })
+        let (schema, columns) =
+            selection.resolve_fixed(object.shard(), &found, &InferenceNotes::default())?;
+        Ok(ShardIndex { blocks, schema: Some(schema), defects, columns, compression, graph: None })
     }
 
     async fn read(
@@ -214,6 +217,49 @@ struct RowDecoder {
 }
 
 impl RowDecoder {
+    /// Checks that the integers in columns of floating point numbers are not rounded. The decoder rounds them. Fractions and
+    /// integers of more than 64 bits are rounded to the nearest float64.
+    fn check_integers(&self, rows: &[&[u8]], batch: &RecordBatch) -> Result<(), String> {
+        for (&column, values) in self.projection.iter().zip(batch.columns()) {
+            if !has_large_numbers(values) {
+                continue;
+            }
+            let text = DataType::Utf8View;
+            let fields =
+                self.schema.fields().iter().map(|field| field.as_ref().clone().with_data_type(text.clone()));
+            let texts = Self {
+                schema: Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>())),
+                projection: vec![column],
+            };
+            let texts = texts.decode(rows)?;
+            let integers = texts.column(0).as_string_view().iter().flatten();
+            let parse = |text: &str| {
+                text.parse::<i64>().map(i128::from).or_else(|_| text.parse::<u64>().map(i128::from)).ok()
+            };
+            if let Some(inexact) = integers.filter_map(parse).find(|value| !is_exact(*value)) {
+                let name = self.schema.field(column).name();
+                return Err(format!("column `{name}`: float64 does not represent {inexact} exactly"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the reason why a row cannot be decoded, with the name of the column. The decoder states the index of the column, and
+    /// the number of the line among the decoded rows.
+    fn failure_reason(&self, error: &str) -> String {
+        let parsed = || {
+            let (_, rest) = error.split_once("Error while parsing value '")?;
+            let (value, rest) = rest.split_once("' as type '")?;
+            let (_, rest) = rest.split_once("' for column ")?;
+            let (index, _) = rest.split_once(' ')?;
+            let field = self.schema.fields().get(index.parse::<usize>().ok()?)?;
+            Some((field, value))
+        };
+        let Some((field, value)) = parsed() else { return error.to_owned() };
+        let expected = field.data_type().to_string().to_lowercase();
+        format!("column `{}`: expected {expected} as in the first rows, but found `{value}`", field.name())
+    }
+
     fn projected(&self) -> SchemaRef {
         Arc::new(
             self.schema.project(&self.projection).expect("the projection contains columns of the schema"),
@@ -221,7 +267,7 @@ impl RowDecoder {
     }
 
     fn decode(&self, rows: &[&[u8]]) -> Result<RecordBatch, String> {
-        let text = |error: arrow::error::ArrowError| error.to_string();
+        let text = |error: ArrowError| self.failure_reason(&row_error(&error.to_string()));
         let mut decoder = ReaderBuilder::new(self.schema.clone())
             .with_header(false)
             .with_batch_size(rows.len() + 1)
@@ -235,11 +281,32 @@ impl RowDecoder {
         // End the last row, which may have no line break.
         decoder.decode(&[]).map_err(text)?;
         match decoder.flush().map_err(text)? {
-            Some(batch) if batch.num_rows() == rows.len() => Ok(batch),
+            Some(batch) if batch.num_rows() == rows.len() => {
+                self.check_integers(rows, &batch)?;
+                Ok(batch)
+            }
             Some(_) => Err("the row contains more than one record".to_owned()),
             None => Err("the row is empty".to_owned()),
         }
     }
+}
+
+/// Describes an error in a row. The decoder counts lines from the row.
+fn row_error(error: &str) -> String {
+    let counts = error.strip_prefix("Csv error: incorrect number of fields for line ");
+    match counts.and_then(|counts| counts.split_once(", ")) {
+        Some((_, counts)) => format!(
+            "the row has another number of fields than the header ({counts}): quote fields that contain commas or quotes"
+        ),
+        None => error.to_owned(),
+    }
+}
+
+/// Whether a column contains numbers so large that float64 does not represent every integer of their size.
+fn has_large_numbers(column: &dyn Array) -> bool {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    let values = column.as_primitive_opt::<Float64Type>();
+    values.is_some_and(|values| values.values().iter().any(|value| value.abs() >= EXACT))
 }
 
 #[cfg(test)]

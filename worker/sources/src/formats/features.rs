@@ -9,18 +9,19 @@
 mod convert;
 mod parse;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema};
-use feedline_data::manifest::ShardRef;
+use feedline_data::manifest::{ColumnNotes, ShardRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use super::parquet::fields::{cast_column, file_columns, find_column, resolve_columns};
-use crate::columns::{arrow_type, column_type};
+use crate::columns::{arrow_type, column_type, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::{merge_failures, row_failures};
 use crate::reader::{BlockRead, RowFailure};
-use crate::select::{ResolvedColumn, Selection};
+use crate::select::{InferenceNotes, ResolvedColumn, Selection, check_unique_names};
 
 use parse::Feature;
 
@@ -37,6 +38,8 @@ pub(crate) struct FileColumns {
     on_request: Vec<ResolvedColumn>,
     /// The derived columns. All other columns have the names of their fields.
     derived: BTreeMap<String, Derived>,
+    /// The dotted names of all fields of the file.
+    file_names: HashSet<String>,
 }
 
 /// A column that differs from the field of the file.
@@ -63,13 +66,22 @@ impl FileColumns {
     /// # Errors
     /// Returns a message if the features are not valid JSON.
     pub(crate) fn new(schema: &ArrowSchema) -> Result<Self, String> {
-        let mut all = Self::default();
+        let file_names = file_columns(schema.fields()).into_iter().map(|column| column.name).collect();
+        let mut all = Self { file_names, ..Self::default() };
         let features = match schema.metadata().get(METADATA_KEY) {
             Some(json) => parse::features(json)?,
             None => BTreeMap::new(),
         };
         for field in schema.fields() {
             all.add(field.name(), field, features.get(field.name()));
+        }
+        // A column of the file has precedence over the names of classes.
+        let is_class_name = |derived: &Derived| matches!(derived.conversion, Conversion::Names(_));
+        for (name, _) in &all.columns {
+            if all.derived.get(name).is_some_and(is_class_name) {
+                all.derived.remove(name);
+                all.on_request.retain(|(other, _)| other != name);
+            }
         }
         Ok(all)
     }
@@ -80,29 +92,33 @@ impl FileColumns {
         self.columns.iter().chain(on_request.into_iter().flatten()).cloned().collect()
     }
 
-    /// Returns the schema of a shard: the selected columns. A column without a type, in which all values are null, has the type
-    /// that it has in other shards, so it is not in the schema of this shard.
+    /// Returns the selected columns of a shard. A column without a type, in which all values are null, has the type that it has in
+    /// other shards.
     pub(crate) fn shard_schema(
         &self,
         shard: &ShardRef,
         fields: &Fields,
         selection: &Selection,
-    ) -> Result<Schema, SourceError> {
-        let mut schema = selection.schema(shard, &self.resolved(selection))?;
-        let untyped: Vec<String> = file_columns(fields)
-            .into_iter()
-            .filter(|column| !column.has_type)
-            .map(|column| column.name)
-            .collect();
-        if !untyped.is_empty() {
-            schema
-                .fields
-                .retain(|field| !untyped.iter().any(|name| name == selection.data_name(&field.name)));
-        }
-        Ok(schema)
+    ) -> Result<(Schema, ColumnNotes), SourceError> {
+        let file_columns = file_columns(fields);
+        let selected: Vec<&str> = match selection.features().is_empty() {
+            true => self.columns.iter().map(|(name, _)| name.as_str()).collect(),
+            false => selection.features().values().map(String::as_str).collect(),
+        };
+        // A derived column may have another name than its fields.
+        let needed = self.fields(&selected);
+        check_unique_names(shard, file_columns.iter().map(|column| column.name.as_str()), |name| {
+            needed.contains(&name)
+        })?;
+        let untyped = file_columns.into_iter().filter(|column| !column.has_type);
+        let notes = InferenceNotes {
+            untyped: untyped.map(|column| column.name).collect(),
+            ..InferenceNotes::default()
+        };
+        selection.resolve_fixed(shard, &self.resolved(selection), &notes)
     }
 
-    /// Returns the fields of the file that these columns need.
+    /// Returns the fields of the file that these columns need, without the columns that the file does not have.
     pub(crate) fn fields<'a>(&'a self, names: &[&'a str]) -> Vec<&'a str> {
         let mut fields = Vec::with_capacity(names.len());
         for name in names {
@@ -115,13 +131,15 @@ impl FileColumns {
                 fields.push(path);
             }
         }
+        fields.retain(|field| self.file_names.contains(*field));
         fields
     }
 
-    /// Returns the columns of a decoded batch with the requested types, and the rows that cannot be read.
+    /// Returns the columns of a decoded batch with the requested types, and the rows that cannot be read. Columns that the file does
+    /// not have are null: the coordinator has checked that they are optional, or columns of other datasets of a mix.
     ///
     /// # Errors
-    /// Returns a message if a column is missing or its values do not fit the type.
+    /// Returns a message if the values of a column have a type that cannot be converted.
     pub(crate) fn columns(
         &self,
         data: &RecordBatch,
@@ -134,8 +152,13 @@ impl FileColumns {
             let target = arrow_type(&field.column_type);
             let derived = self.derived.get(*name);
             let place = derived.map_or(*name, |derived| derived.field.as_str());
-            let found =
-                find_column(data, place).ok_or_else(|| format!("the rows have no column `{name}`"))?;
+            let Some(found) = find_column(data, place) else {
+                if self.file_names.contains(place) {
+                    return Err(format!("the rows have no column `{name}`"));
+                }
+                columns.push(null_column(&field.column_type, data.num_rows()));
+                continue;
+            };
             let in_column = |reason: String| format!("column `{name}`: {reason}");
             let column = match derived.map(|derived| &derived.conversion) {
                 None => cast_column(&found, &field.column_type, &target),
@@ -159,11 +182,11 @@ impl FileColumns {
                 Some(Conversion::Tensor(shape)) => convert::tensor(&found, shape)
                     .and_then(|tensor| cast_column(&tensor, &field.column_type, &target)),
             };
-            columns.push(column.map_err(in_column)?);
+            let (column, inexact) = column.map_err(in_column)?;
+            failures.extend(row_failures(name, inexact, |_| read.block.offset));
+            columns.push(column);
         }
-        // A row with several defects fails once.
-        failures.sort_by_key(|failure| failure.row);
-        failures.dedup_by_key(|failure| failure.row);
+        merge_failures(&mut failures);
         Ok((columns, failures))
     }
 

@@ -12,7 +12,7 @@ use crate::error::SourceError;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
-use crate::select::Selection;
+use crate::select::{InferenceNotes, Selection};
 use crate::views::Views;
 
 const BYTES_COLUMN: &str = "bytes";
@@ -30,7 +30,7 @@ impl FormatReader for FilesReader {
             (BYTES_COLUMN.to_owned(), Ok(ColumnType::Binary)),
             (PATH_COLUMN.to_owned(), Ok(ColumnType::Utf8)),
         ];
-        let schema = selection.schema(shard, &found)?;
+        let (schema, _) = selection.resolve_fixed(shard, &found, &InferenceNotes::default())?;
         if shard.size_bytes > i32::MAX as u64 {
             return Err(SourceError::unsupported(
                 shard,
@@ -39,12 +39,8 @@ impl FormatReader for FilesReader {
         }
         let row_bytes = vec![shard.size_bytes as u32];
         let block = Block { rows: 1, offset: 0, bytes: shard.size_bytes, group: 0, row_bytes };
-        Ok(ShardIndex {
-            blocks: vec![block],
-            schema: Some(schema),
-            defects: Vec::new(),
-            ..ShardIndex::default()
-        })
+        // The path is not a column of the data, so it is not listed as ignored.
+        Ok(ShardIndex { blocks: vec![block], schema: Some(schema), ..ShardIndex::default() })
     }
 
     async fn read(

@@ -26,6 +26,7 @@ use super::text::TextReader;
 use super::webdataset::WebDatasetReader;
 use crate::cache::ShardCacheMemory;
 use crate::error::SourceError;
+use crate::list::{self, ShardSelectors};
 use crate::location::Location;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleTraits};
@@ -78,9 +79,13 @@ impl HuggingFaceReader {
     }
 
     /// Lists one URL: the files of a directory, or the objects of a pattern or file.
-    async fn list_one(&self, reads: &ScopedStores, url: &str) -> Result<Vec<ShardRef>, SourceError> {
-        let location = reads.pin(Location::parse(url)?, url).await?;
-        let has_pattern = location.rest.contains(['*', '?', '[', '{']);
+    async fn list_one(
+        &self,
+        reads: &ScopedStores,
+        url: &str,
+        location: Location,
+    ) -> Result<Vec<ShardRef>, SourceError> {
+        let has_pattern = list::is_pattern(reads, &location);
         if has_pattern || FileKind::of(&location.rest).is_some() && !location.rest.ends_with('/') {
             if self.choice.config.is_some() || self.choice.split.is_some() {
                 let reason = "`source.config` and `source.split` select files of a directory: write the directory of the dataset, \
@@ -108,15 +113,29 @@ impl FormatReader for HuggingFaceReader {
     }
 
     async fn list(&self, reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
-        let mut shards = Vec::new();
+        let (mut shards, mut selectors) = (Vec::new(), ShardSelectors::default());
         for url in urls {
-            shards.extend(self.list_one(reads, url).await?);
+            let location = reads.pin(Location::parse(url)?, url).await?;
+            let selector: Arc<str> = location.url().into();
+            for shard in self.list_one(reads, url, location).await? {
+                selectors.add(&shard, Some(selector.clone()))?;
+                shards.push(shard);
+            }
         }
         Ok(shards)
     }
 
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         self.reader(object.shard())?.index(object, selection).await
+    }
+
+    async fn peak_bytes(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<u64, SourceError> {
+        self.reader(read.shard)?.peak_bytes(object, read, selection).await
     }
 
     async fn read(

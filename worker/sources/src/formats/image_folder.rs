@@ -11,7 +11,7 @@ use feedline_data::manifest::{ShardIndex, ShardRef, ShardValue, ShardValues};
 
 use super::files::FilesReader;
 use crate::error::SourceError;
-use crate::list;
+use crate::list::{self, ShardSelectors};
 use crate::location::Location;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
@@ -61,19 +61,22 @@ impl FormatReader for ImageFolderReader {
     async fn list(&self, reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
         let (mut roots, mut classes) = (Vec::new(), BTreeSet::new());
         for url in urls {
-            let (images, found) = list_root(reads, url).await?;
+            let (root, images, found) = list_root(reads, url).await?;
             classes.extend(found);
-            roots.push(images);
+            roots.push((root, images));
         }
         let values = |(label, class): (i64, &String)| {
             vec![ShardValue::int64(LABEL_COLUMN, label), ShardValue::text(CLASS_COLUMN, class)].into()
         };
         let of_classes: BTreeMap<&str, ShardValues> =
             (0..).zip(&classes).map(|entry| (entry.1.as_str(), values(entry))).collect();
-        let mut shards = Vec::new();
-        for mut image in roots.into_iter().flatten() {
-            image.shard.values = of_classes[image.class()].clone();
-            shards.push(image.shard);
+        let (mut shards, mut selectors) = (Vec::new(), ShardSelectors::default());
+        for (root, images) in roots {
+            for mut image in images {
+                selectors.add(&image.shard, Some(root.clone()))?;
+                image.shard.values = of_classes[image.class()].clone();
+                shards.push(image.shard);
+            }
         }
         Ok(shards)
     }
@@ -92,15 +95,15 @@ impl FormatReader for ImageFolderReader {
     }
 }
 
-/// Returns the images below a root in torchvision's order, and the names of all class directories.
+/// Returns the URL of a root, the images below it in torchvision's order, and the names of all class directories.
 async fn list_root(
     reads: &ScopedStores,
     url: &str,
-) -> Result<(Vec<ListedImage>, BTreeSet<String>), SourceError> {
+) -> Result<(Arc<str>, Vec<ListedImage>, BTreeSet<String>), SourceError> {
     let bad = |reason: String| SourceError::Url { url: url.to_owned(), reason };
     let root = format!("{}/", url.trim_end_matches('/'));
     let location = Location::parse(&root)?;
-    if location.rest.contains(['*', '?', '[', '{']) {
+    if list::is_pattern(reads, &location) {
         return Err(bad("the format imagefolder needs a directory: write the directory that contains the \
                         directories of the classes, without a pattern"
             .to_owned()));
@@ -139,7 +142,7 @@ async fn list_root(
         return Err(bad(without_images(&empty)));
     }
     images.sort_by(|a, b| a.position().cmp(&b.position()));
-    Ok((images, classes))
+    Ok((location.url().into(), images, classes))
 }
 
 fn is_image(path: &str) -> bool {

@@ -1,28 +1,32 @@
 //! JSON Lines files: one JSON object per line. A file with a JSON array of objects has one row per object.
 
+mod infer;
+mod numbers;
+mod scan;
+
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
-use arrow::json::reader::infer_json_schema_from_iterator;
 use async_trait::async_trait;
 use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::schema::ColumnType;
 
 use super::bisect;
 use super::lines::{self, IndexedLines, LineRule};
-use crate::columns::{arrow_field, build_batch, column_type};
-use crate::content::{Content, ContentWindow};
+use crate::columns::{arrow_field, build_batch};
+use crate::content::ContentWindow;
 use crate::error::SourceError;
 use crate::limits::MAX_JSON_DEPTH;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure, SampleMethod, SampleTraits};
 use crate::rows::{self, RowSet};
-use crate::select::{ResolvedColumn, Selection};
+use crate::select::Selection;
 
-/// Number of lines that are sampled to infer the columns.
-const SAMPLED_ROWS: u64 = 1000;
+use infer::Inference;
+use numbers::ExactNumbers;
 
 /// The bit of the group of a block that marks a JSON array. Other bits state the part of a long run.
 const ARRAY_BIT: u32 = 1 << 2;
@@ -45,21 +49,25 @@ impl FormatReader for JsonlReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let mut window = ContentWindow::open(object).await?;
         let (rule, start) = first_row(&mut window).await?;
+        let end_bytes = if rule == LineRule::JsonArray { SEPARATOR_BYTES } else { 0 };
+        let mut inference = Inference::new(selection);
+        let mut on_row =
+            |row: &[u8]| inference.add(&row[..row.len().saturating_sub(end_bytes)], is_json_object);
         let IndexedLines { mut blocks, defects, compression } =
-            lines::index(&mut window, rule, start).await?;
+            lines::index(&mut window, rule, start, Some(&mut on_row)).await?;
         if blocks.is_empty() {
-            return Ok(ShardIndex { blocks, schema: None, defects, compression, graph: None });
+            return Ok(ShardIndex { blocks, defects, compression, ..ShardIndex::default() });
         }
-        drop(window);
-        let content = Content::indexed(object, compression.as_ref());
-        let sample = lines::sample(&content, &blocks, SAMPLED_ROWS).await?;
-        let found =
-            infer(rule, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
-        let schema = selection.schema(object.shard(), &found)?;
+        if !inference.has_rows {
+            let reason = "none of the lines is a JSON object: check `source.format`";
+            return Err(SourceError::unsupported(object.shard(), reason));
+        }
+        let (found, inferred) = inference.finish();
+        let (schema, columns) = selection.resolve_inferred(object.shard(), &found, &inferred)?;
         if rule == LineRule::JsonArray {
             blocks.iter_mut().for_each(|block| block.group |= ARRAY_BIT);
         }
-        Ok(ShardIndex { blocks, schema: Some(schema), defects, compression, graph: None })
+        Ok(ShardIndex { blocks, schema: Some(schema), defects, columns, compression, graph: None })
     }
 
     async fn read(
@@ -133,38 +141,21 @@ async fn first_row(window: &mut ContentWindow<'_>) -> Result<(LineRule, u64), So
     })
 }
 
-/// Infers the columns from the first rows. Skips rows that are not JSON objects. The error is reported when these rows are
-/// read.
-fn infer(rule: LineRule, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
-    let end_bytes = if rule == LineRule::JsonArray { SEPARATOR_BYTES } else { 0 };
-    let spans = lines::split(rule, sample).map_err(|error| error.reason)?;
-    let objects: Vec<serde_json::Value> = spans
-        .into_iter()
-        .take(SAMPLED_ROWS as usize)
-        .filter_map(|span| serde_json::from_slice(&sample[span.start..span.end - end_bytes]).ok())
-        .filter(serde_json::Value::is_object)
-        .collect();
-    if objects.is_empty() {
-        return Err("none of the first lines is a JSON object: check `source.format`".to_owned());
-    }
-    infer_columns(&objects)
+/// Infers the columns from JSON objects. Ignores other payloads. `None` if there is no object.
+#[cfg(feature = "kafka")]
+pub(crate) fn infer_columns(
+    payloads: &[&[u8]],
+) -> Option<(Vec<crate::select::ResolvedColumn>, crate::select::InferenceNotes)> {
+    // The pipeline may name the columns of payloads differently.
+    let selection = Selection::default();
+    let mut inference = Inference::new(&selection);
+    payloads.iter().for_each(|payload| inference.add(payload, is_json_object));
+    inference.has_rows.then(|| inference.finish())
 }
 
-/// Infers the columns from JSON objects.
-pub(crate) fn infer_columns(objects: &[serde_json::Value]) -> Result<Vec<ResolvedColumn>, String> {
-    let schema = infer_json_schema_from_iterator(objects.iter().map(Ok))
-        .map_err(|error| format!("cannot infer the columns from the first rows: {error}"))?;
-    Ok(schema.fields().iter().map(|field| (field.name().clone(), json_type(field.data_type()))).collect())
-}
-
-fn json_type(data_type: &DataType) -> Result<ColumnType, String> {
-    match data_type {
-        // Nulls alone do not determine the type. Text can represent every value.
-        DataType::Null => Ok(ColumnType::Utf8),
-        DataType::List(item) => Ok(ColumnType::List(Box::new(json_type(item.data_type())?))),
-        DataType::Struct(_) => Err("nested objects are not supported".to_owned()),
-        other => column_type(other),
-    }
+/// Whether the decoder accepts a line.
+fn is_json_object(line: &[u8]) -> bool {
+    decode(&Arc::new(ArrowSchema::empty()), &[line]).is_ok()
 }
 
 /// A batch of one row of nulls.
@@ -177,19 +168,18 @@ pub(crate) fn null_row(schema: &SchemaRef) -> RecordBatch {
 }
 
 fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
-    let text = |error: arrow::error::ArrowError| error.to_string();
     let mut decoder = ReaderBuilder::new(schema.clone())
         .with_batch_size(lines.len() + 1)
-        .with_coerce_primitive(true)
+        .with_decoder_factory(Arc::new(ExactNumbers))
         .build_decoder()
-        .map_err(text)?;
+        .map_err(failure_reason)?;
     for (index, line) in lines.iter().enumerate() {
         if is_nested_too_deep(line) {
             return Err(format!("the values of the line are nested more than {MAX_JSON_DEPTH} deep"));
         }
         // A line break completes values such as numbers.
         for piece in [line, b"\n".as_slice()] {
-            if decoder.decode(piece).map_err(text)? != piece.len() {
+            if decoder.decode(piece).map_err(failure_reason)? != piece.len() {
                 return Err("the line contains more than one JSON object".to_owned());
             }
         }
@@ -200,10 +190,28 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
             return Err("the line contains more than one JSON object".to_owned());
         }
     }
-    match decoder.flush().map_err(text)? {
+    match decoder.flush().map_err(failure_reason)? {
         Some(batch) if batch.num_rows() == lines.len() => Ok(without_spare_memory(batch)),
         _ => Err("the line is not a JSON object".to_owned()),
     }
+}
+
+/// Returns the reason why a row cannot be decoded, with the name of the column.
+fn failure_reason(error: ArrowError) -> String {
+    let ArrowError::JsonError(text) = error else { return error.to_string() };
+    let column = text.strip_prefix("whilst decoding field '").and_then(|rest| rest.split_once("': "));
+    let Some((column, reason)) = column else { return text };
+    let Some((expected, value)) = reason.strip_prefix("expected ").and_then(|rest| rest.split_once(" got "))
+    else {
+        return format!("column `{column}`: {reason}");
+    };
+    let expected = match expected {
+        "string" => "text",
+        "[" => "a list",
+        "boolean" => "a boolean",
+        other => other,
+    };
+    format!("column `{column}`: expected {expected} as in the first rows with this column, but found {value}")
 }
 
 /// Releases the memory that the decoder has allocated in excess, such as for lists of text.

@@ -10,6 +10,7 @@ use memchr::memchr_iter;
 use crate::content::{Content, ContentBlocks, ContentWindow};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
+use crate::object::Object;
 use crate::rows::SplitError;
 
 /// Maximum number of bytes that are sampled to infer the columns. A larger first block is sampled completely.
@@ -206,6 +207,27 @@ pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, S
     Ok(spans)
 }
 
+/// Receives the bytes of each row, in order.
+pub(crate) type OnRow<'a> = dyn FnMut(&[u8]) + Send + 'a;
+
+/// Passes rows to a function. A row may be divided among consecutive pieces of a shard.
+struct RowCollector<'a> {
+    on_row: &'a mut OnRow<'a>,
+    /// The first part of a row that continues in the next piece.
+    partial: Vec<u8>,
+}
+
+impl RowCollector<'_> {
+    fn add_end(&mut self, end: &[u8]) {
+        if self.partial.is_empty() {
+            return (self.on_row)(end);
+        }
+        self.partial.extend_from_slice(end);
+        (self.on_row)(&self.partial);
+        self.partial = Vec::new();
+    }
+}
+
 /// The rows of a shard.
 pub(crate) struct IndexedLines {
     pub(crate) blocks: Vec<Block>,
@@ -214,11 +236,17 @@ pub(crate) struct IndexedLines {
 }
 
 /// Indexes a shard. `start` is the offset of the first row.
+///
+/// # Errors
+/// Returns an error if a request fails, or if a row is too large for `on_row`.
 pub(crate) async fn index(
     window: &mut ContentWindow<'_>,
     rule: LineRule,
     start: u64,
+    on_row: Option<&mut OnRow<'_>>,
 ) -> Result<IndexedLines, SourceError> {
+    let mut rows = on_row.map(|on_row| RowCollector { on_row, partial: Vec::new() });
+    let object = window.content().object();
     let mut builder = ContentBlocks::new(window, start);
     let mut splitter = Splitter::new(rule);
     let mut defects = Vec::new();
@@ -229,11 +257,24 @@ pub(crate) async fn index(
         if piece.is_empty() {
             break;
         }
+        let mut row_start = 0;
         let fed = splitter.feed(piece, |end| {
+            if let Some(rows) = &mut rows {
+                rows.add_end(&piece[row_start..end]);
+                row_start = end;
+            }
             let row = at + end as u64 - builder.end();
             builder.push(row, window)
         });
+        if let Some(rows) = &mut rows {
+            rows.partial.extend_from_slice(&piece[row_start..]);
+            if rows.partial.len() as u64 > MAX_SAMPLED_ROW_BYTES {
+                return Err(too_large_to_infer(object, builder.end(), rows.partial.len() as u64));
+            }
+        }
         at += piece.len() as u64;
+        // Inference needs more time than the read of a local file.
+        tokio::task::yield_now().await;
         if let Err(reason) = fed {
             defects.push(Defect { offset: builder.end(), reason });
         }
@@ -242,7 +283,12 @@ pub(crate) async fn index(
         _ if !defects.is_empty() => Ok(()),
         // The last row may be incomplete.
         (_, Some(reason)) => Err(reason),
-        (Ok(true), None) => builder.push(at - builder.end(), window),
+        (Ok(true), None) => {
+            if let Some(rows) = &mut rows {
+                rows.add_end(&[]);
+            }
+            builder.push(at - builder.end(), window)
+        }
         (Ok(false), None) => Ok(()),
         (Err(reason), None) => Err(reason),
     };
@@ -251,6 +297,13 @@ pub(crate) async fn index(
     }
     let (blocks, compression) = builder.finish(window);
     Ok(IndexedLines { blocks, defects, compression })
+}
+
+fn too_large_to_infer(object: &Object, offset: u64, bytes: u64) -> SourceError {
+    let reason = format!(
+        "the row is at least {bytes} bytes long, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for inferring columns: split the row"
+    );
+    SourceError::corrupt(object.shard(), offset, reason)
 }
 
 /// Returns the offset of the first row, after a byte order mark.
@@ -267,11 +320,7 @@ pub(crate) fn byte_order_mark_bytes(start: &[u8]) -> usize {
 pub(crate) async fn sample(content: &Content<'_>, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
     if first.bytes > MAX_SAMPLED_ROW_BYTES {
-        let reason = format!(
-            "the first row is {} bytes long, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for inferring columns: split the row",
-            first.bytes
-        );
-        return Err(SourceError::corrupt(content.object().shard(), first.offset, reason));
+        return Err(too_large_to_infer(content.object(), first.offset, first.bytes));
     }
     let mut end = first.offset;
     let mut sampled = 0;

@@ -17,12 +17,13 @@ use feedline_data::manifest::{ShardIndex, ShardRef};
 
 use crate::blocks::BlockBuilder;
 use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
-use crate::columns::{build_batch, null_column};
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::{cast_exact, row_failures};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows::{self, RowSet};
-use crate::select::Selection;
+use crate::select::{InferenceNotes, Selection};
 
 use header::{MAX_HEADER_END, NpyHeader, NpyHeaderError};
 
@@ -61,9 +62,10 @@ impl FormatReader for NpyReader {
             }
             builder.finish()
         };
-        let schema = selection.schema(shard, &[(DATA_COLUMN.to_owned(), Ok(header.column_type.clone()))])?;
+        let found = [(DATA_COLUMN.to_owned(), Ok(header.column_type.clone()))];
+        let (schema, columns) = selection.resolve_fixed(shard, &found, &InferenceNotes::default())?;
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
+        Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
     }
 
     async fn read(
@@ -73,34 +75,36 @@ impl FormatReader for NpyReader {
         selection: &Selection,
     ) -> Result<DecodedBlock, SourceError> {
         let header = self.headers.get(object, || read_header(object)).await?;
-        let (bytes, count, held_bytes) = if header.is_fortran {
+        let (bytes, rows, held_bytes) = if header.is_fortran {
             let bytes = fortran::read(object, read, &header).await?;
             let held_bytes = bytes.len();
-            (bytes, read.block.rows as usize, held_bytes)
+            (bytes, None, held_bytes)
         } else {
             let row_bytes = header.row_bytes as usize;
             let split = |bytes: &[u8]| {
                 Ok((0..bytes.len() / row_bytes).map(|row| row_range(row, row_bytes)).collect())
             };
             let rows = rows::fetch(object, read, split).await?;
-            (contiguous_bytes(&rows), rows.rows.len(), rows.held_bytes())
+            let held_bytes = rows.held_bytes();
+            (contiguous_bytes(&rows), Some(rows), held_bytes)
         };
+        let count = rows.as_ref().map_or(read.block.rows as usize, |rows| rows.rows.len());
+        let offset = |row: usize| rows.as_ref().map_or(read.block.offset, |rows| rows.rows[row].offset);
         let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
         let mut columns = Vec::new();
+        let mut failures = Vec::new();
         for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
             if name != DATA_COLUMN {
                 columns.push(null_column(&field.column_type, count));
                 continue;
             }
-            if field.column_type != header.column_type {
-                let (found, wanted) = (&header.column_type, &field.column_type);
-                let reason = format!("its row type is {found}, but the row type of other shards is {wanted}");
-                return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
-            }
-            columns.push(elements::column(&header, bytes.clone()).map_err(corrupt)?);
+            let values = elements::column(&header, bytes.clone()).map_err(corrupt)?;
+            let (values, inexact) = cast_exact(&values, &arrow_type(&field.column_type)).map_err(corrupt)?;
+            failures = row_failures(DATA_COLUMN, inexact, offset);
+            columns.push(values);
         }
         let batch = build_batch(read.schema, columns, count).map_err(corrupt)?;
-        Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
+        Ok(DecodedBlock { batch, failures, held_bytes })
     }
 }
 

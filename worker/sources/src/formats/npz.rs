@@ -18,11 +18,12 @@ use super::npy::elements::{column, in_c_order};
 use super::npy::header::NpyHeader;
 use crate::blocks::MAX_BLOCK_ROWS;
 use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
-use crate::columns::{build_batch, null_column};
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::{cast_exact, merge_failures, row_failures};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
-use crate::select::Selection;
+use crate::select::{InferenceNotes, Selection};
 
 use zip::ZipMember;
 
@@ -68,12 +69,12 @@ impl FormatReader for NpzReader {
                 (array.name.clone(), column_type.map_err(Clone::clone))
             })
             .collect();
-        let schema = selection.schema(shard, &found)?;
+        let (schema, columns) = selection.resolve_fixed(shard, &found, &InferenceNotes::default())?;
         let names = selection.data_names(&schema);
         let arrays: Vec<_> = names.iter().filter_map(|name| archive.find(name)).collect();
         let blocks = blocks(&arrays).map_err(|reason| SourceError::unsupported(shard, reason))?;
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
+        Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
     }
 
     async fn read(
@@ -86,26 +87,25 @@ impl FormatReader for NpzReader {
         let rows = read.block.rows as usize;
         let mut held_bytes = 0;
         let mut columns: Vec<ArrayRef> = Vec::new();
+        let mut failures = Vec::new();
         for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
             let Some((array, header)) = archive.find(name) else {
                 columns.push(null_column(&field.column_type, rows));
                 continue;
             };
-            if field.column_type != header.column_type {
-                let (found, wanted) = (&header.column_type, &field.column_type);
-                let reason =
-                    format!("column `{name}` has the type {found}, but the type of other shards is {wanted}");
-                return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
-            }
             let bytes = array.read_rows(object, read, header).await?;
             held_bytes += bytes.len();
             let built = column(header, bytes);
-            columns
-                .push(built.map_err(|reason| SourceError::corrupt(read.shard, array.member.start, reason))?);
+            let cast = built.and_then(|values| cast_exact(&values, &arrow_type(&field.column_type)));
+            let (values, inexact) =
+                cast.map_err(|reason| SourceError::corrupt(read.shard, array.member.start, reason))?;
+            failures.extend(row_failures(name, inexact, |_| array.member.start));
+            columns.push(values);
         }
         let batch = build_batch(read.schema, columns, rows);
         let batch = batch.map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
-        Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
+        merge_failures(&mut failures);
+        Ok(DecodedBlock { batch, failures, held_bytes })
     }
 }
 

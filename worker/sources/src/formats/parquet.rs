@@ -1,12 +1,15 @@
 //! Parquet files. A block is a row group, or a part of a large row group.
 
+mod dictionary_cache;
 pub(super) mod fields;
+mod page_locations;
 mod pages;
 mod reader;
 mod thrift;
 mod values;
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,6 +19,7 @@ use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use feedline_contained::contained;
 use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::schema::Schema;
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
@@ -36,7 +40,9 @@ use crate::stores::ScopedStores;
 use crate::tables;
 
 use super::features::FileColumns;
+use dictionary_cache::DictionaryCache;
 use fields::{FileColumn, check_block_read};
+use page_locations::{PageBytes, PageLocations};
 use pages::{INVALID_DATA, ReadChunk};
 use reader::ObjectReader;
 
@@ -59,6 +65,9 @@ const PAGE_SIZE_TOLERANCE_BYTES: u64 = 64 << 20;
 /// The footer of a shard.
 pub(crate) struct ParquetFooter {
     metadata: ArrowReaderMetadata,
+    pages: Arc<PageLocations>,
+    /// The size of the metadata in memory.
+    metadata_bytes: usize,
     columns: FileColumns,
     /// The fields of the file with their leaves.
     fields: Vec<FileColumn>,
@@ -66,7 +75,7 @@ pub(crate) struct ParquetFooter {
 
 impl CachedSize for ParquetFooter {
     fn held_bytes(&self) -> usize {
-        self.metadata.metadata().memory_size()
+        self.metadata_bytes + self.pages.held_bytes()
     }
 }
 
@@ -103,18 +112,92 @@ fn contains_map(data_type: &DataType) -> bool {
 /// Reads Parquet files.
 pub(super) struct ParquetReader {
     footers: ShardCache<ParquetFooter>,
+    dictionaries: DictionaryCache,
 }
 
 impl ParquetReader {
     pub(super) fn new(memory: &ShardCacheMemory) -> Self {
-        Self { footers: ShardCache::new(memory) }
+        Self { footers: ShardCache::new(memory), dictionaries: DictionaryCache::new(memory) }
+    }
+
+    async fn read_group(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        footer: &ParquetFooter,
+        names: &[&str],
+    ) -> Result<RecordBatch, SourceError> {
+        let block = read.block;
+        let corrupt = |reason: String| SourceError::corrupt(read.shard, block.offset, reason);
+        let metadata = &footer.metadata;
+        let groups = metadata.metadata().row_groups();
+        let group_rows = groups.get(block.group as usize).map_or(0, |group| group.num_rows().max(0) as usize);
+        let (first, rows) = (block.offset as usize, block.rows as usize);
+        if first.checked_add(rows).is_none_or(|end| end > group_rows) {
+            return Err(corrupt(
+                "the index contains rows that the row group does not have: run `feedline index --rebuild`"
+                    .to_owned(),
+            ));
+        }
+        if names.is_empty() {
+            return build_batch(&Schema::default(), Vec::new(), rows).map_err(corrupt);
+        }
+        let leaves = footer.leaves(names);
+        let pages = footer.block_pages(object, read, &leaves, self.dictionaries.max_group_bytes()).await?;
+        let group = block.group as usize;
+        // A whole row group is read in one piece.
+        let parted = leaves.iter().filter(|_| rows < group_rows);
+        let ranges = parted
+            .filter_map(|&leaf| Some((leaf, footer.pages.dictionary(metadata.metadata(), group, leaf)?)));
+        let columns = metadata.parquet_schema().num_columns();
+        let dictionaries = self.dictionaries.get(object, (group, columns), ranges).await?;
+        let mask = ProjectionMask::leaves(metadata.parquet_schema(), leaves.iter().copied());
+        let selectors = vec![
+            RowSelector::skip(first),
+            RowSelector::select(rows),
+            RowSelector::skip(group_rows - first - rows),
+        ];
+        let read_chunks = groups.get(group).into_iter().flat_map(|group| chunks(group, &leaves));
+        let read_chunks: Vec<ReadChunk> =
+            read_chunks.map(ReadChunk::new).collect::<Result<_, _>>().map_err(corrupt)?;
+        let reader = ObjectReader::new(object.clone())
+            .with_dictionaries(dictionaries)
+            .with_page_limit(pages.decompressed.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES))
+            .with_chunks(read_chunks.into_iter());
+        let mut builder =
+            ParquetRecordBatchStreamBuilder::new_with_metadata(reader.clone(), metadata.clone())
+                .with_row_groups(vec![group])
+                .with_projection(mask)
+                .with_batch_size(rows);
+        if rows < group_rows {
+            builder = builder.with_row_selection(RowSelection::from(selectors));
+        }
+        let batches = contained_read(async {
+            let stream = builder.build()?;
+            let schema = stream.schema().clone();
+            Ok((schema, stream.try_collect::<Vec<RecordBatch>>().await?))
+        });
+        let (schema, batches) = batches.await.map_err(|error| reader.error(&error, block.offset))?;
+        let batch = match batches.as_slice() {
+            [batch] => batch.clone(),
+            many => {
+                arrow::compute::concat_batches(&schema, many).map_err(|error| corrupt(error.to_string()))?
+            }
+        };
+        if batch.num_rows() != rows {
+            return Err(corrupt(format!(
+                "the row group contains {} rows of the block, but the index expects {rows}: run `feedline index --rebuild`",
+                batch.num_rows()
+            )));
+        }
+        Ok(batch)
     }
 }
 
 #[async_trait]
 impl FormatReader for ParquetReader {
     fn sample_traits(&self, _: &ShardRef) -> SampleTraits {
-        SampleTraits { has_divisible_blocks: true, requires_columns: true, ..SampleTraits::default() }
+        SampleTraits { has_divisible_blocks: true, ..SampleTraits::default() }
     }
 
     async fn list(&self, reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
@@ -124,20 +207,35 @@ impl FormatReader for ParquetReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard().clone();
         let footer = self.footers.get(object, || read_footer(object.clone())).await?;
-        let schema = footer.columns.shard_schema(&shard, footer.metadata.schema().fields(), selection)?;
+        let file_fields = footer.metadata.schema().fields();
+        let (schema, columns) = footer.columns.shard_schema(&shard, file_fields, selection)?;
         let leaves = footer.leaves(&footer.columns.fields(&selection.data_names(&schema)));
         let mut blocks = Vec::new();
         let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
         for group in 0..footer.metadata.metadata().num_row_groups() {
-            blocks.extend(group_blocks(footer.metadata.metadata(), group, &leaves).map_err(corrupt)?);
+            blocks.extend(footer.group_blocks(object, group, &leaves).await?);
             if blocks.len() > MAX_BLOCKS {
                 return Err(corrupt(format!(
                     "the row groups exceed the limit of {MAX_BLOCKS} blocks: split the file"
                 )));
             }
         }
+        self.footers.recharge(&footer);
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects: Vec::new(), ..ShardIndex::default() })
+        Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
+    }
+
+    async fn peak_bytes(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<u64, SourceError> {
+        let footer = self.footers.get(object, || read_footer(object.clone())).await?;
+        let leaves = footer.leaves(&footer.columns.fields(&selection.data_names(read.schema)));
+        let pages = footer.block_pages(object, read, &leaves, self.dictionaries.max_group_bytes()).await?;
+        self.footers.recharge(&footer);
+        Ok(pages.memory())
     }
 
     async fn read(
@@ -149,9 +247,9 @@ impl FormatReader for ParquetReader {
         let footer = self.footers.get(object, || read_footer(object.clone())).await?;
         let corrupt = |reason: String| SourceError::corrupt(read.shard, read.block.offset, reason);
         let names = selection.data_names(read.schema);
+        check_block_read(read)?;
         let fields = footer.columns.fields(&names);
-        check_block_read(read, &fields, footer.metadata.schema().fields())?;
-        let data = read_group(object.clone(), read, &footer, &fields).await?;
+        let data = self.read_group(object, read, &footer, &fields).await?;
         let (columns, failures) = footer.columns.columns(&data, read, &names).map_err(corrupt)?;
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
@@ -174,7 +272,11 @@ async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> 
         contained_read(ArrowReaderMetadata::load_async(&mut reader.clone(), options.clone())).await;
     let metadata = metadata.map_err(|error| reader.error(&error, shard.size_bytes))?;
     let options = options.with_schema(fields::decoding_schema(metadata.schema(), metadata.parquet_schema()));
-    let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
+    let pages = Arc::new(PageLocations::new(metadata.metadata(), metadata.schema()));
+    let metadata_bytes = metadata.metadata().memory_size();
+    let builder = ParquetMetaData::clone(metadata.metadata()).into_builder();
+    let metadata = builder.set_page_index(Some(pages.clone())).build();
+    let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)
         .map_err(|error| SourceError::unsupported(&shard, error.to_string()))?;
     let fields = fields::file_columns(metadata.schema().fields());
     if fields.last().map_or(0, |field| field.leaves.end) != metadata.parquet_schema().num_columns() {
@@ -183,7 +285,7 @@ async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> 
     }
     let columns = FileColumns::new(metadata.schema())
         .map_err(|reason| SourceError::corrupt(&shard, shard.size_bytes, reason))?;
-    Ok(ParquetFooter { metadata, columns, fields })
+    Ok(ParquetFooter { metadata, pages, metadata_bytes, columns, fields })
 }
 
 /// Completes a read of the Parquet library. Converts a panic to an error, because the library panics on some corrupted files.
@@ -198,42 +300,107 @@ async fn contained_read<T>(
     .await
 }
 
-/// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns.
-fn group_blocks(metadata: &ParquetMetaData, group: usize, leaves: &[usize]) -> Result<Vec<Block>, String> {
-    let row_group = metadata.row_group(group);
-    let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
-    check_codecs(row_group, leaves)?;
-    let (bytes, columns) = (group_bytes(row_group, leaves), leaves.len() as u64);
-    if rows > MAX_GROUP_ROWS || bytes > MAX_GROUP_BYTES {
-        return Err(format!(
-            "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is corrupted"
-        ));
-    }
-    let pages = metadata.page_index_for_row_group(group);
-    let has_pages = row_group.num_columns() > 0
-        && (0..row_group.num_columns()).all(|column| pages.offset_index(column).is_some());
-    let rows_per_block = if bytes <= MAX_WHOLE_GROUP_BYTES {
-        rows.max(1)
-    } else if has_pages {
-        (rows * TARGET_PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)
-    } else {
-        // Without a page index, each block reads the whole columns of the row group, so blocks are larger.
-        (rows * MAX_WHOLE_GROUP_BYTES / bytes).max(1)
-    };
-    let max_rows = MAX_BLOCK_VALUES_BYTES / (VIEW_BYTES * columns.max(1));
-    let rows_per_block = rows_per_block.min(max_rows.max(1));
-    let part = |part| {
-        let first = part * rows_per_block;
-        let block_rows = rows_per_block.min(rows - first);
-        Block {
-            rows: block_rows as u32,
-            offset: first,
-            bytes: (u128::from(bytes) * u128::from(block_rows) / u128::from(rows)) as u64,
-            group: group as u32,
-            row_bytes: Vec::new(),
+impl ParquetFooter {
+    /// Returns the sizes of the pages that a block needs. First locates the pages, if the block is a part of its row group.
+    async fn block_pages(
+        &self,
+        object: &Object,
+        read: &BlockRead<'_>,
+        leaves: &[usize],
+        max_cached_bytes: u64,
+    ) -> Result<PageBytes, SourceError> {
+        let (metadata, group) = (self.metadata.metadata(), read.block.group as usize);
+        if group >= metadata.num_row_groups() {
+            // The read returns the error.
+            return Ok(PageBytes::default());
         }
-    };
-    Ok((0..rows.div_ceil(rows_per_block)).map(part).collect())
+        let (first, block_rows) = (read.block.offset, u64::from(read.block.rows));
+        if block_rows < u64::try_from(metadata.row_group(group).num_rows()).unwrap_or(0) {
+            self.pages.load(object, metadata, group, leaves).await?;
+        }
+        let rows = first..first.saturating_add(block_rows);
+        Ok(self.pages.page_bytes(metadata, group, leaves, &rows, max_cached_bytes))
+    }
+
+    /// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns.
+    async fn group_blocks(
+        &self,
+        object: &Object,
+        group: usize,
+        leaves: &[usize],
+    ) -> Result<Vec<Block>, SourceError> {
+        let corrupt =
+            |reason: String| SourceError::corrupt(object.shard(), object.shard().size_bytes, reason);
+        let metadata = self.metadata.metadata();
+        let row_group = metadata.row_group(group);
+        let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+        check_codecs(row_group, leaves).map_err(corrupt)?;
+        let (bytes, columns) = (group_bytes(row_group, leaves), leaves.len() as u64);
+        if rows > MAX_GROUP_ROWS || bytes > MAX_GROUP_BYTES {
+            return Err(corrupt(format!(
+                "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is corrupted"
+            )));
+        }
+        let max_rows = (MAX_BLOCK_VALUES_BYTES / (VIEW_BYTES * columns.max(1))).max(1);
+        let starts = if bytes <= MAX_WHOLE_GROUP_BYTES {
+            vec![0]
+        } else {
+            self.part_starts(object, group, leaves, (rows, bytes)).await?
+        };
+        let ends = starts.iter().skip(1).copied().chain([rows]);
+        let mut blocks = Vec::with_capacity(starts.len());
+        for (start, end) in starts.iter().copied().zip(ends) {
+            for first in (start..end).step_by(max_rows as usize) {
+                let block_rows = max_rows.min(end - first);
+                blocks.push(Block {
+                    rows: block_rows as u32,
+                    offset: first,
+                    bytes: (u128::from(bytes) * u128::from(block_rows) / u128::from(rows)) as u64,
+                    group: group as u32,
+                    row_bytes: Vec::new(),
+                });
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Returns the first rows of the blocks of a large row group.
+    async fn part_starts(
+        &self,
+        object: &Object,
+        group: usize,
+        leaves: &[usize],
+        (rows, bytes): (u64, u64),
+    ) -> Result<Vec<u64>, SourceError> {
+        let metadata = self.metadata.metadata();
+        let in_parts = |part_rows: u64| (0..rows).step_by(part_rows.max(1) as usize).collect();
+        if self.pages.are_in_footer(group, leaves) {
+            return Ok(in_parts((rows * TARGET_PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)));
+        }
+        self.pages.load(object, metadata, group, leaves).await?;
+        let page_bytes = |rows: Range<u64>| {
+            self.pages
+                .page_bytes(metadata, group, leaves, &rows, dictionary_cache::MAX_GROUP_BYTES)
+                .unshared()
+        };
+        let group_bytes = page_bytes(0..rows);
+        let mut part_bytes = TARGET_PART_BYTES;
+        loop {
+            let part_rows = (rows * part_bytes / bytes).max(1);
+            let Some(starts) = self.pages.block_starts(metadata, group, leaves, part_rows) else {
+                // Each block reads the whole columns whose pages are unknown, so blocks are larger.
+                return Ok(in_parts(rows * MAX_WHOLE_GROUP_BYTES / bytes));
+            };
+            let ends = starts.iter().skip(1).copied().chain([rows]);
+            let parts = starts.iter().copied().zip(ends).map(|(start, end)| start..end);
+            let read_bytes: u64 = parts.map(page_bytes).sum();
+            // Fewer pages belong to two blocks if the blocks are larger.
+            if read_bytes <= group_bytes + group_bytes / 16 || part_bytes >= MAX_WHOLE_GROUP_BYTES {
+                return Ok(starts);
+            }
+            part_bytes *= 2;
+        }
+    }
 }
 
 /// Returns the decompressed size of the leaf columns in a row group, according to the footer.
@@ -258,67 +425,6 @@ fn check_codecs(row_group: &RowGroupMetaData, leaves: &[usize]) -> Result<(), St
             "column `{column}` is compressed with LZO, which is not supported: write the file with zstd or snappy"
         ))
     })
-}
-
-async fn read_group(
-    object: Arc<Object>,
-    read: &BlockRead<'_>,
-    footer: &ParquetFooter,
-    names: &[&str],
-) -> Result<RecordBatch, SourceError> {
-    let block = read.block;
-    let corrupt = |reason: String| SourceError::corrupt(read.shard, block.offset, reason);
-    let metadata = &footer.metadata;
-    let groups = metadata.metadata().row_groups();
-    let group_rows = groups.get(block.group as usize).map_or(0, |group| group.num_rows().max(0) as usize);
-    let (first, rows) = (block.offset as usize, block.rows as usize);
-    if first + rows > group_rows {
-        return Err(corrupt(
-            "the index contains rows that the row group does not have: run `feedline index --rebuild`"
-                .to_owned(),
-        ));
-    }
-    if names.is_empty() {
-        return build_batch(read.schema, Vec::new(), rows).map_err(corrupt);
-    }
-    let leaves = footer.leaves(names);
-    let mask = ProjectionMask::leaves(metadata.parquet_schema(), leaves.iter().copied());
-    let selectors = vec![
-        RowSelector::skip(first),
-        RowSelector::select(rows),
-        RowSelector::skip(group_rows - first - rows),
-    ];
-    let row_group = groups.get(block.group as usize);
-    let bytes = row_group.map_or(0, |group| group_bytes(group, &leaves));
-    let read_chunks = row_group.into_iter().flat_map(|group| chunks(group, &leaves)).map(ReadChunk::new);
-    let read_chunks: Vec<ReadChunk> = read_chunks.collect::<Result<_, _>>().map_err(corrupt)?;
-    let reader = ObjectReader::new(object)
-        .with_page_limit(bytes.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES))
-        .with_chunks(read_chunks.into_iter());
-    let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader.clone(), metadata.clone())
-        .with_row_groups(vec![block.group as usize])
-        .with_projection(mask)
-        .with_batch_size(rows);
-    if rows < group_rows {
-        builder = builder.with_row_selection(RowSelection::from(selectors));
-    }
-    let batches = contained_read(async {
-        let stream = builder.build()?;
-        let schema = stream.schema().clone();
-        Ok((schema, stream.try_collect::<Vec<RecordBatch>>().await?))
-    });
-    let (schema, batches) = batches.await.map_err(|error| reader.error(&error, block.offset))?;
-    let batch = match batches.as_slice() {
-        [batch] => batch.clone(),
-        many => arrow::compute::concat_batches(&schema, many).map_err(|error| corrupt(error.to_string()))?,
-    };
-    if batch.num_rows() != rows {
-        return Err(corrupt(format!(
-            "the row group contains {} rows of the block, but the index expects {rows}: run `feedline index --rebuild`",
-            batch.num_rows()
-        )));
-    }
-    Ok(batch)
 }
 
 #[cfg(test)]

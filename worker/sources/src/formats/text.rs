@@ -13,7 +13,7 @@ use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure, SampleMethod, SampleTraits};
 use crate::rows::{self, RowSet};
-use crate::select::Selection;
+use crate::select::{InferenceNotes, Selection};
 use crate::views::Views;
 
 const TEXT_COLUMN: &str = "text";
@@ -31,10 +31,12 @@ impl FormatReader for TextReader {
         let mut window = ContentWindow::open(object).await?;
         let start = lines::first_row_offset(&mut window).await?;
         let IndexedLines { blocks, defects, compression } =
-            lines::index(&mut window, LineRule::Text, start).await?;
-        let schema = selection.schema(object.shard(), &[(TEXT_COLUMN.to_owned(), Ok(ColumnType::Utf8))])?;
+            lines::index(&mut window, LineRule::Text, start, None).await?;
+        let found = [(TEXT_COLUMN.to_owned(), Ok(ColumnType::Utf8))];
+        let (schema, columns) =
+            selection.resolve_fixed(object.shard(), &found, &InferenceNotes::default())?;
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects, compression, graph: None })
+        Ok(ShardIndex { blocks, schema, defects, columns, compression, graph: None })
     }
 
     async fn read(

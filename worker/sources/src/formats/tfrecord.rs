@@ -3,11 +3,13 @@
 mod builders;
 mod example;
 mod framing;
+mod scan;
+mod sparse;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::manifest::{Defect, ShardIndex, ShardRef};
+use feedline_data::manifest::{ColumnNotes, Defect, ShardIndex, ShardRef};
 
 use crate::content::{ContentBlocks, ContentWindow};
 use crate::error::SourceError;
@@ -15,15 +17,19 @@ use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
 use crate::rows;
-use crate::select::Selection;
+use crate::select::{InferenceNotes, Selection};
+use crate::window::SPARSE_STEP_BYTES;
 
 pub(super) use builders::decode_examples;
-pub(super) use example::SchemaScan;
+#[cfg(feature = "kafka")]
+pub(crate) use builders::decode_payloads;
 pub(crate) use framing::is_record;
-use framing::{HEADER_BYTES, next_record, split, truncated, verified_data};
+use framing::{FOOTER_BYTES, HEADER_BYTES, next_record, split, truncated};
+pub(super) use scan::SchemaScan;
 
-/// Number of records that are sampled to infer the columns.
-const SAMPLED_ROWS: u64 = 16;
+/// Number of payloads of a topic that are sampled to infer the columns.
+#[cfg(feature = "kafka")]
+const SAMPLED_PAYLOADS: usize = 16;
 
 /// Reads TFRecord files.
 pub(super) struct TfRecordReader;
@@ -38,7 +44,7 @@ impl FormatReader for TfRecordReader {
         let shard = object.shard();
         let mut window = ContentWindow::open_unless(object, is_record).await?;
         let mut builder = ContentBlocks::new(&window, 0);
-        let mut scan = SchemaScan::default();
+        let mut scan = SchemaScan::new(selection);
         let mut defects = Vec::new();
         let mut rows = 0;
         loop {
@@ -56,12 +62,7 @@ impl FormatReader for TfRecordReader {
                     break;
                 }
             };
-            if rows < SAMPLED_ROWS && framed_bytes <= MAX_SAMPLED_ROW_BYTES {
-                let record = window.read_from(offset, framed_bytes).await?;
-                if let Some(Ok(data)) = record.get(..framed_bytes as usize).map(verified_data) {
-                    scan.add(data).map_err(|reason| SourceError::corrupt(shard, offset, reason))?;
-                }
-            }
+            scan_record(&mut window, offset, framed_bytes, &mut scan).await?;
             let pushed = match window.reaches(offset + framed_bytes).await? {
                 true => builder.push(framed_bytes, &window),
                 false => Err(window.error().unwrap_or_else(truncated)),
@@ -72,16 +73,19 @@ impl FormatReader for TfRecordReader {
             }
             rows += 1;
         }
-        let schema = match (rows, scan.columns()) {
-            (0, _) => None,
-            (_, Some(found)) => Some(selection.schema(shard, &found)?),
+        let (schema, columns) = match (rows, scan.columns()) {
+            (0, _) => (None, ColumnNotes::default()),
+            (_, Some(found)) => {
+                let resolved = selection.resolve_inferred(shard, &found, &InferenceNotes::default())?;
+                (Some(resolved.0), resolved.1)
+            }
             (_, None) => {
-                let reason = "none of the first records is a valid tf.train.Example: check `source.format`, and the contents of the file";
+                let reason = "none of the records is a valid tf.train.Example: check `source.format`, and the contents of the file";
                 return Err(SourceError::unsupported(shard, reason));
             }
         };
         let (blocks, compression) = builder.finish(&window);
-        Ok(ShardIndex { blocks, schema, defects, compression, graph: None })
+        Ok(ShardIndex { blocks, schema, defects, columns, compression, graph: None })
     }
 
     async fn read(
@@ -95,29 +99,49 @@ impl FormatReader for TfRecordReader {
     }
 }
 
+/// Adds a record to the columns. A truncated or damaged record adds nothing.
+async fn scan_record(
+    window: &mut ContentWindow<'_>,
+    offset: u64,
+    framed_bytes: u64,
+    scan: &mut SchemaScan<'_>,
+) -> Result<(), SourceError> {
+    let shard = window.content().object().shard();
+    // The large values of a shard that is not compressed are not read.
+    if framed_bytes > SPARSE_STEP_BYTES
+        && let ContentWindow::Plain(plain) = &mut *window
+    {
+        let (start, end) = (offset + HEADER_BYTES as u64, offset + framed_bytes - FOOTER_BYTES as u64);
+        if sparse::knows(plain, start, end, scan).await? {
+            return Ok(());
+        }
+    }
+    if framed_bytes > MAX_SAMPLED_ROW_BYTES {
+        return Ok(());
+    }
+    let bytes = window.read_from(offset, framed_bytes).await?;
+    let Some(record) = bytes.get(..framed_bytes as usize) else { return Ok(()) };
+    if scan.knows(&record[HEADER_BYTES..record.len() - FOOTER_BYTES]) {
+        return Ok(());
+    }
+    scan.add(record).map_err(|reason| SourceError::corrupt(shard, offset, reason))
+}
+
 /// Returns the columns of examples without framing; `None` without examples.
 #[cfg(feature = "kafka")]
 pub(crate) fn example_columns(
     samples: &[&[u8]],
 ) -> Result<Option<Vec<crate::select::ResolvedColumn>>, String> {
-    let mut scan = SchemaScan::default();
-    samples.iter().take(SAMPLED_ROWS as usize).try_for_each(|sample| scan.add(sample))?;
+    // The pipeline may name the columns of payloads differently.
+    let selection = Selection::default();
+    let mut scan = SchemaScan::new(&selection);
+    samples.iter().take(SAMPLED_PAYLOADS).try_for_each(|sample| scan.add_example(sample).map(drop))?;
     match scan.columns() {
         None if !samples.is_empty() => {
             Err("none of the sampled payloads is a valid tf.train.Example: check `payload`".to_owned())
         }
         found => Ok(found),
     }
-}
-
-/// Decodes the examples of messages to columns, which are given by the names of features and their types.
-#[cfg(feature = "kafka")]
-pub(crate) fn decode_payloads(
-    rows: &rows::RowSet,
-    columns: &[(&str, &feedline_data::schema::ColumnType)],
-) -> Result<(Vec<arrow::array::ArrayRef>, Vec<crate::reader::RowFailure>), String> {
-    let decoded = builders::decode_columns(rows, columns, |record| Ok(record));
-    decoded.map_err(|name| format!("column `{name}` has a type that features do not support"))
 }
 
 #[cfg(test)]

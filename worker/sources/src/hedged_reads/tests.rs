@@ -123,6 +123,19 @@ async fn a_second_request_that_fails_does_not_end_the_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_is_longer_than_the_range_is_an_error_without_a_retry() {
+    let requests = experienced().await;
+    let server = Server::new(&[(FAST, Ok(b"longer"))]);
+    let (bytes, _) = read(&requests, &server).await;
+    let error = bytes.unwrap_err().to_string();
+    assert!(error.contains("sent more bytes in response to a request for 4 bytes"), "{error}");
+    assert_eq!(server.requests(), 1);
+    let server = Server::new(&[(SLOW, Ok(b"slow")), (FAST, Ok(b"longer"))]);
+    let (bytes, _) = read(&requests, &server).await;
+    assert_eq!((bytes.unwrap(), server.requests()), (Bytes::from_static(b"slow"), 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_error_of_the_first_request_ends_the_read() {
     let requests = experienced().await;
     let server = Server::new(&[(SLOW, Err(404)), (2 * SLOW, Ok(b"late"))]);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::BytesMut;
 use feedline_data::urls::HubPath;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -25,7 +25,7 @@ use crate::requests::record_response;
 use crate::throttling::{StoreKind, count_request};
 
 /// Maximum size of an object that a server sends whole although a range was requested.
-const MAX_WHOLE_BYTES: usize = 64 << 20;
+const MAX_WHOLE_BYTES: u64 = 64 << 20;
 
 /// A client of the Hub. Clones share its connections.
 #[derive(Clone)]
@@ -158,6 +158,17 @@ impl HubStore {
             }
             _ => return whole_response(key, response, options).await,
         };
+        if let Some(wanted) = options.range.as_ref().and_then(|wanted| wanted.as_range(size).ok())
+            && range != wanted
+        {
+            return Err(HubError::permanent(format!(
+                "the Hub sent bytes {} to {} in response to a request for bytes {} to {}: check its proxies",
+                range.start,
+                range.end.saturating_sub(1),
+                wanted.start,
+                wanted.end.saturating_sub(1)
+            )));
+        }
         // The key contains the commit, so the content is the requested version.
         let meta = meta_of(key, size, options.if_match);
         let stream = response.bytes_stream().map_err(request_error).boxed();
@@ -175,17 +186,40 @@ fn meta_of(key: &Path, size: u64, e_tag: Option<String>) -> ObjectMeta {
     ObjectMeta { location: key.clone(), last_modified: Default::default(), size, e_tag, version: None }
 }
 
-/// Takes the requested range from a response that contains the whole object.
+/// Takes the requested range from a response that contains the whole object. Only the range is kept in memory, and the rest after
+/// the range is not read if the response declares the size of the object.
 async fn whole_response(key: &Path, response: Response, options: GetOptions) -> Result<GetResult> {
-    let bytes = Bytes::from(api::body(response, MAX_WHOLE_BYTES).await?);
-    let size = bytes.len() as u64;
-    let range = match options.range {
-        None => 0..size,
-        Some(GetRange::Bounded(range)) => range.start.min(size)..range.end.min(size),
-        Some(GetRange::Offset(start)) => start.min(size)..size,
-        Some(GetRange::Suffix(length)) => size.saturating_sub(length)..size,
+    let too_long = || HubError::permanent(format!("the response of the Hub exceeds {MAX_WHOLE_BYTES} bytes"));
+    let declared = response.content_length();
+    if declared.is_some_and(|size| size > MAX_WHOLE_BYTES) {
+        return Err(too_long());
+    }
+    let wanted = match &options.range {
+        Some(GetRange::Bounded(range)) => range.start..range.end.max(range.start),
+        Some(GetRange::Offset(start)) => *start..u64::MAX,
+        None | Some(GetRange::Suffix(_)) => 0..u64::MAX,
     };
-    let part = bytes.slice(range.start as usize..range.end as usize);
+    let mut chunks = response.bytes_stream().map_err(request_error).boxed();
+    let (mut at, mut kept) = (0, BytesMut::new());
+    while let Some(chunk) = chunks.try_next().await? {
+        let end = at + chunk.len() as u64;
+        if end > MAX_WHOLE_BYTES {
+            return Err(too_long());
+        }
+        let [from, to] = [wanted.start, wanted.end].map(|bound| (bound.clamp(at, end) - at) as usize);
+        kept.extend_from_slice(&chunk[from..to]);
+        at = end;
+        if declared.is_some() && at >= wanted.end {
+            break;
+        }
+    }
+    let size = declared.unwrap_or(at);
+    let mut range = wanted.start.min(size)..wanted.end.min(size);
+    let mut part = kept.freeze();
+    if let Some(GetRange::Suffix(length)) = options.range {
+        range.start = size.saturating_sub(length);
+        part = part.slice((range.start as usize).min(part.len())..);
+    }
     let payload = GetResultPayload::Stream(futures::stream::once(async { Ok(part) }).boxed());
     Ok(GetResult {
         payload,

@@ -292,6 +292,50 @@ async fn redirects_to_metadata_services_are_rejected() {
 }
 
 #[tokio::test]
+async fn a_response_with_more_than_the_requested_range_is_rejected() {
+    let long = "x".repeat(1 << 20);
+    let head = |range: &str| format!("HTTP/1.1 206 Partial Content\r\ncontent-range: bytes {range}\r\n");
+    let closing = format!("{}connection: close\r\n\r\n{long}", head("0-4/5"));
+    for (answer, reason) in [
+        (closing, "sent more bytes in response to a request for 5 bytes"),
+        (respond("206 Partial Content", "content-range: bytes 0-4/5\r\n", &long), "sent more bytes in"),
+        (respond("206 Partial Content", "content-range: bytes 0-3/5\r\n", "abcd"), "sent bytes 0 to 3 in"),
+        (respond("206 Partial Content", "content-range: bytes 0-9/10\r\n", "abcdefghij"), "0 to 9 in"),
+        (respond("206 Partial Content", "", "abcde"), "no valid `Content-Range`"),
+    ] {
+        let (address, seen) = serve(move |seen, _| {
+            if seen.line.contains("/resolve/") {
+                return answer.clone();
+            }
+            respond("200 OK", "", r#"[{"type": "file", "oid": "1", "size": 5, "path": "x.jsonl"}]"#)
+        })
+        .await;
+        let url = format!("hf://datasets/org/name@{COMMIT}/x.jsonl");
+        let access = access(address).with_retry_budget(std::time::Duration::from_secs(20));
+        let error = rows(Source::jsonl(url), access).await.unwrap_err();
+        assert!(error.to_string().contains(reason) && !error.is_retryable(), "{error}");
+        let reads = seen.lock().unwrap().iter().filter(|seen| seen.line.contains("/resolve/")).count();
+        assert_eq!(reads, 1, "no read is repeated");
+    }
+}
+
+#[tokio::test]
+async fn a_range_is_taken_from_a_response_that_contains_the_whole_object() {
+    let text = "0123456789".repeat(100_000);
+    let declared = respond("200 OK", "", &text);
+    let closing = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{text}");
+    for answer in [declared, closing] {
+        let (address, _) = serve(move |_, _| answer.clone()).await;
+        let stores = Stores::with_access(access(address));
+        let url = format!("hf://datasets/org/name@{COMMIT}/x");
+        let ranges = [0..3, 500_001..500_005, 999_998..1_000_000];
+        assert_eq!(stores.get_ranges(&url, &ranges).await.unwrap(), ["012", "1234", "89"]);
+        let beyond = stores.get_ranges(&url, std::slice::from_ref(&(999_998..1_000_001))).await;
+        assert!(beyond.unwrap_err().to_string().contains("returned 2 bytes instead of 3"));
+    }
+}
+
+#[tokio::test]
 async fn a_listing_that_leads_to_another_server_is_rejected() {
     let (address, _) =
         serve(|_, _| respond("200 OK", "link: <http://other.example.org/x>; rel=\"next\"\r\n", "[]")).await;

@@ -61,12 +61,17 @@ impl RecordColumn {
 
 /// Adds the columns of records to those of the payload.
 pub(super) fn record_columns(payload: Vec<ResolvedColumn>) -> Vec<ResolvedColumn> {
-    let rename = |(name, column_type): ResolvedColumn| match RecordColumn::find(&name) {
-        Some(_) => (format!("{PAYLOAD_PREFIX}{name}"), column_type),
-        None => (name, column_type),
-    };
+    let rename = |(name, column_type): ResolvedColumn| (payload_column_name(name), column_type);
     let own = RecordColumn::ALL.map(|column| (column.name().to_owned(), Ok(column.column_type())));
     payload.into_iter().map(rename).chain(own).collect()
+}
+
+/// The name of a column of the payload.
+pub(super) fn payload_column_name(name: String) -> String {
+    match RecordColumn::find(&name) {
+        Some(_) => format!("{PAYLOAD_PREFIX}{name}"),
+        None => name,
+    }
 }
 
 /// Where the values of a requested column come from.

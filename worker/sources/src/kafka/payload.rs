@@ -15,7 +15,7 @@ use crate::formats::jsonl;
 use crate::formats::tfrecord;
 use crate::reader::RowFailure;
 use crate::rows::RowSet;
-use crate::select::ResolvedColumn;
+use crate::select::{InferenceNotes, ResolvedColumn};
 use crate::views::Views;
 
 /// The column of `payload: bytes`.
@@ -60,6 +60,19 @@ impl PayloadDecoder {
         &self,
         samples: &[&[u8]],
         schema_id: Option<u32>,
+    ) -> Result<Option<(Vec<ResolvedColumn>, InferenceNotes)>, ColumnsError> {
+        if self.payload.format == PayloadFormat::Json && (self.registry.is_none() || schema_id.is_none()) {
+            return Ok(json_columns(samples)?);
+        }
+        let columns = self.typed_columns(samples, schema_id).await?;
+        Ok(columns.map(|columns| (columns, InferenceNotes::default())))
+    }
+
+    /// Returns the columns of payloads whose encoding determines the types.
+    async fn typed_columns(
+        &self,
+        samples: &[&[u8]],
+        schema_id: Option<u32>,
     ) -> Result<Option<Vec<ResolvedColumn>>, ColumnsError> {
         if let (Some(registry), Some(id)) = (&self.registry, schema_id) {
             let reader = schemas::reader_schema(registry, id).await.map_err(ColumnsError::Registry)?;
@@ -68,7 +81,6 @@ impl PayloadDecoder {
         Ok(match self.payload.format {
             PayloadFormat::Bytes => Some(vec![(VALUE_COLUMN.to_owned(), Ok(ColumnType::Binary))]),
             PayloadFormat::Text => Some(vec![(TEXT_COLUMN.to_owned(), Ok(ColumnType::Utf8))]),
-            PayloadFormat::Json => json_columns(samples)?,
             PayloadFormat::Example => tfrecord::example_columns(samples)?,
             other => {
                 return Err(ColumnsError::Data(format!(
@@ -121,25 +133,20 @@ impl BlockDecoder<'_> {
             PayloadFormat::Bytes => Ok(views(rows, columns, VALUE_COLUMN, Views::binary)),
             PayloadFormat::Text => Ok(views(rows, columns, TEXT_COLUMN, Views::text)),
             PayloadFormat::Json => jsonl::decode_columns(rows, columns),
-            PayloadFormat::Example => tfrecord::decode_payloads(rows, columns),
+            PayloadFormat::Example => Ok(tfrecord::decode_payloads(rows, columns)),
             other => Err(format!("`payload: {}` needs a schema registry", other.name())),
         }
     }
 }
 
-fn json_columns(samples: &[&[u8]]) -> Result<Option<Vec<ResolvedColumn>>, String> {
+fn json_columns(samples: &[&[u8]]) -> Result<Option<(Vec<ResolvedColumn>, InferenceNotes)>, String> {
     if samples.is_empty() {
         return Ok(None);
     }
-    let objects: Vec<serde_json::Value> = samples
-        .iter()
-        .filter_map(|payload| serde_json::from_slice(payload).ok())
-        .filter(serde_json::Value::is_object)
-        .collect();
-    if objects.is_empty() {
-        return Err("none of the sampled payloads is a JSON object: check `payload`".to_owned());
+    match jsonl::infer_columns(samples) {
+        None => Err("none of the sampled payloads is a JSON object: check `payload`".to_owned()),
+        found => Ok(found),
     }
-    jsonl::infer_columns(&objects).map(Some)
 }
 
 /// Returns a column of the payloads themselves. Other columns are null.

@@ -25,7 +25,7 @@ async fn the_depth_of_nested_lists_is_limited() {
     assert!(message.contains("the lists of column `a` are nested more than 8 deep"), "{message}");
     // Deeper than the limit, so no columns are found.
     let message = refused(nested(10_000).as_bytes(), Format::Jsonl).await;
-    assert!(message.contains("none of the first lines is a JSON object"), "{message}");
+    assert!(message.contains("none of the lines is a JSON object"), "{message}");
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn columns_and_their_names_are_limited() {
     let fields: Vec<String> = (0..5_000).map(|at| format!("\"c{at}\":1")).collect();
     let line = format!("{{{}}}\n", fields.join(","));
     let message = refused(line.as_bytes(), Format::Jsonl).await;
-    assert!(message.contains("5000 columns exceed the limit of 4096"), "{message}");
+    assert!(message.contains("columns exceed the limit of 4096"), "{message}");
     let chosen = fixture(line.as_bytes(), Format::Jsonl, &[("x", "c4999")]).read_all().await;
     assert_eq!(chosen.rows(), ["1"]);
     let message = refused(format!("{{\"{}\":1}}\n", "n".repeat(2_000)).as_bytes(), Format::Jsonl).await;

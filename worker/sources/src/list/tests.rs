@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use feedline_data::pipeline::Format;
 use feedline_data::tenants::TenantReads;
 use futures::stream::BoxStream;
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::memory::InMemory;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStoreExt, PutMultipartOptions,
+    CopyOptions, Extensions, GetOptions, GetResult, ListResult, MultipartUpload, PutMultipartOptions,
     PutOptions, PutPayload, PutResult, Result as StoreResult,
 };
 use tokio::sync::Barrier;
@@ -45,7 +46,6 @@ async fn globs_prefixes_lists_and_braces_are_expanded() {
     assert_eq!(names(&[at("*.tar")]).await.unwrap(), ["b-00.tar", "b-01.tar", "b-02.tar"]);
     assert_eq!(names(&[at("**/*.tar")]).await.unwrap(), ["b-00.tar", "b-01.tar", "b-02.tar", "c.tar"]);
     assert_eq!(names(&[at("b-{01..02}.tar")]).await.unwrap(), ["b-01.tar", "b-02.tar"]);
-    assert_eq!(names(&[at("b-02.tar"), at("b-0[02].tar")]).await.unwrap(), ["b-02.tar", "b-00.tar"]);
     assert_eq!(names(&[format!("file://{}", at("b-0?.tar"))]).await.unwrap().len(), 3);
     assert_eq!(names(&[at("[q].txt")]).await.unwrap().len(), 1);
     assert_eq!(names(&[at("sub/")]).await.unwrap(), ["c.tar"]);
@@ -197,4 +197,141 @@ async fn a_listing_of_too_many_objects_is_an_error() {
         assert!(error.to_string().contains("more than 3 objects"), "{urls:?}: {error}");
         assert!(Listing::new(&reads, 30).shards(&urls).await.is_ok());
     }
+}
+
+#[tokio::test]
+async fn a_url_that_occurs_twice_lists_its_shards_twice() {
+    let tree = tree();
+    let at = |name: &str| path(tree.path(), name);
+    let (twice, dotted) = (at("b-00.tar"), at("./b-00.tar"));
+    assert_eq!(names(&[twice.clone(), twice.clone()]).await.unwrap(), ["b-00.tar", "b-00.tar"]);
+    assert_eq!(names(&[twice.clone(), dotted, format!("file://{twice}")]).await.unwrap().len(), 3);
+    assert_eq!(names(&[at("{b-01,b-00,b-01}.tar")]).await.unwrap(), ["b-00.tar", "b-01.tar", "b-01.tar"]);
+    assert_eq!(names(&[at("b-0*.tar"), at("sub/"), at("b-0*.tar")]).await.unwrap().len(), 7);
+    assert_eq!(names(&[at("sub"), at("sub/")]).await.unwrap(), ["c.tar", "c.tar"]);
+}
+
+#[tokio::test]
+async fn a_shard_that_different_urls_select_is_an_error() {
+    let tree = tree();
+    let at = |name: &str| path(tree.path(), name);
+    for urls in [
+        [at("*.tar"), at("b-00.tar")],
+        [at("b-00.tar"), at("b-0?.tar")],
+        [at("sub/"), at("sub/*.tar")],
+        [at(""), at("sub/")],
+        [at("{b-0*,b-00}.tar"), at("b-01.tar")],
+    ] {
+        let error = names(&urls).await.unwrap_err().to_string();
+        assert!(error.contains("select it: remove one of them from `source.url`"), "{urls:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn names_of_existing_folders_are_not_patterns() {
+    let tree = tempfile::tempdir().unwrap();
+    for name in
+        ["[D]/a.txt", "[D]/[x]/b.txt", "{a,b}/{c}.txt", "wh?t/*/s.txt", "D/d.txt", "a/x.txt", "b/x.txt"]
+    {
+        let file = tree.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, name).unwrap();
+    }
+    let at = |name: &str| path(tree.path(), name);
+    for (url, expected) in [
+        ("[D]", &["b.txt", "a.txt"][..]),
+        ("[D]/", &["b.txt", "a.txt"]),
+        ("[D]/*", &["a.txt"]),
+        ("[D]/a.txt", &["a.txt"]),
+        ("[D]/{a,a}.txt", &["a.txt", "a.txt"]),
+        ("[D]/[x]/*.txt", &["b.txt"]),
+        ("[D]/[xy]/*.txt", &[]),
+        ("[[]D]/a.t*", &["a.txt"]),
+        ("[E-F]/*.txt", &[]),
+        ("[B-D]/*.txt", &["d.txt"]),
+        ("{a,b}/{c}.txt", &["%7Bc%7D.txt"]),
+        ("{a,b}/*.txt", &["%7Bc%7D.txt"]),
+        ("{b,a}/x.txt", &["x.txt", "x.txt"]),
+        ("wh?t/*/*.txt", &["s.txt"]),
+        ("wh?t/*/", &["s.txt"]),
+        ("{wh?t,D}/**/*.txt", &["d.txt", "s.txt"]),
+    ] {
+        match names(&[at(url)]).await {
+            Ok(names) => assert_eq!(names, expected, "{url}"),
+            Err(error) => {
+                assert!(expected.is_empty() && matches!(error, SourceError::Empty { .. }), "{url}: {error}")
+            }
+        }
+    }
+}
+
+/// A store with directory markers, whose keys end with a slash that the client removes.
+#[derive(Debug)]
+struct MarkedPages(Vec<(&'static str, u64)>);
+
+#[async_trait]
+impl PaginatedListStore for MarkedPages {
+    async fn list_paginated(
+        &self,
+        prefix: Option<&str>,
+        _: PaginatedListOptions,
+    ) -> StoreResult<PaginatedListResult> {
+        let keys = self.0.iter().filter(|(key, _)| key.starts_with(prefix.unwrap_or_default()));
+        let meta = |(key, size): &(&str, u64)| {
+            Ok(ObjectMeta {
+                location: Path::parse(key)?,
+                last_modified: Default::default(),
+                size: *size,
+                e_tag: Some("1".to_owned()),
+                version: None,
+            })
+        };
+        let objects = keys.map(meta).collect::<StoreResult<_>>()?;
+        let result = ListResult { common_prefixes: Vec::new(), objects, extensions: Extensions::default() };
+        Ok(PaginatedListResult { result, page_token: None })
+    }
+}
+
+/// A store that lists these keys with these sizes. It contains the keys that do not end with a slash.
+async fn marked(keys: &[(&'static str, u64)]) -> ScopedStores {
+    let inner = InMemory::new();
+    for (key, size) in keys.iter().filter(|(key, _)| !key.ends_with('/') && !key.contains("//")) {
+        inner.put(&Path::parse(key).unwrap(), vec![b'x'; *size as usize].into()).await.unwrap();
+    }
+    let stores = Stores::new(Vec::new());
+    let bounded = BoundedStore::new(Arc::new(inner), DEFAULT_RETRY_BUDGET);
+    stores.insert("mem://host", Arc::new(bounded.with_pages(Arc::new(MarkedPages(keys.to_vec())))));
+    ScopedStores::new(stores, None, &TenantReads::default())
+}
+
+#[tokio::test]
+async fn directory_markers_are_not_shards() {
+    let keys =
+        [("d/", 0), ("d/a", 1), ("d/empty", 0), ("d/sub/", 0), ("d/sub/b", 1), ("d/b", 0), ("d/b/", 0)];
+    let reads = marked(&keys).await;
+    for (url, expected) in
+        [("d/", &["d/a", "d/b", "d/empty", "d/sub/b"][..]), ("d/*", &["d/a", "d/b", "d/empty"])]
+    {
+        let shards = list(&reads, &[format!("mem://host/{url}")]).await.unwrap();
+        let names: Vec<&str> = shards.iter().map(|shard| &shard.url["mem://host/".len()..]).collect();
+        assert_eq!(names, expected, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn keys_with_special_characters_are_listed_or_named() {
+    let reads = marked(&[("d/x[1].tar", 1), ("d/a%20b", 1), ("d/c d#e", 1), ("d", 1), ("o/a//b", 1)]).await;
+    let names =
+        async |url: &str| list(&reads, &[format!("mem://host/{url}")]).await.map(|shards| shards.len());
+    assert_eq!(names("d/").await.unwrap(), 3);
+    assert_eq!(names("d/x[1].tar").await.unwrap(), 1);
+    assert_eq!(names("d/x[[]1].t*").await.unwrap(), 1);
+    assert_eq!(names("d/a%20*").await.unwrap(), 1);
+    assert_eq!(names("d/c d#e").await.unwrap(), 1);
+    assert_eq!(names("d").await.unwrap(), 1);
+    let error = names("o/").await.unwrap_err().to_string();
+    assert!(
+        error.contains("o/a//b") && error.ends_with("rename that object, or list other objects"),
+        "{error}"
+    );
 }

@@ -60,26 +60,35 @@ async fn tables_are_rejected_unless_their_files_are_named() {
     }
 }
 
+fn candidates_of(url: &str) -> Candidates {
+    let reads = ScopedStores::new(crate::Stores::new(Vec::new()), None, &TenantReads::default());
+    candidates(&reads, &Location::parse(url).unwrap()).unwrap()
+}
+
 #[test]
 fn the_root_of_a_table_is_above_its_partitions() {
-    let of = |rest: &str| table_candidates(fixed_directory(rest));
-    assert_eq!(of("/t/data/a=1/b=2/*.parquet"), ["/t/data/a=1/b=2", "/t/data/a=1", "/t/data", "/t"]);
-    assert_eq!(of("t/x/y/"), ["t/x/y"]);
-    assert_eq!(of("*"), [""]);
-    let location = Location::parse("s3://lake/{a,b}/{0..99}*.parquet").unwrap();
-    let found: Vec<String> = candidates(&location).unwrap().into_keys().map(|(_, rest)| rest).collect();
-    assert_eq!(found, ["a", "b"]);
+    let of = |url: &str| -> Vec<String> { candidates_of(url).into_keys().map(|(_, rest)| rest).collect() };
+    assert_eq!(of("s3://lake/t/data/a=1/b=2/*.parquet"), ["t", "t/data", "t/data/a=1", "t/data/a=1/b=2"]);
+    assert_eq!(of("s3://lake/t/x/y/"), ["t/x/y"]);
+    assert_eq!(of("s3://lake/*"), [""]);
+    assert_eq!(of("s3://lake/{a,b}/{0..99}*.parquet"), ["a", "b"]);
+    // The name of an existing directory is not a pattern.
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("[t]")).unwrap();
+    assert_eq!(of(&path(directory.path(), "[t]/*.parquet")), [path(directory.path(), "[t]")]);
+    assert_eq!(
+        of(&path(directory.path(), "[u]/*.parquet")),
+        [path(directory.path(), "").trim_end_matches('/')]
+    );
 }
 
 #[test]
 fn only_directories_before_the_first_pattern_are_listed() {
-    let location = Location::parse("s3://lake/{t/data/*,t/*}.parquet").unwrap();
     let directory = |rest: &str| ("s3://lake".to_owned(), rest.to_owned());
     let expected = Candidates::from([(directory("t"), true), (directory("t/data"), true)]);
-    assert_eq!(candidates(&location).unwrap(), expected);
-    let location = Location::parse("s3://lake/t/data/*.parquet").unwrap();
+    assert_eq!(candidates_of("s3://lake/{t/data/*,t/*}.parquet"), expected);
     let expected = Candidates::from([(directory("t"), false), (directory("t/data"), true)]);
-    assert_eq!(candidates(&location).unwrap(), expected);
+    assert_eq!(candidates_of("s3://lake/t/data/*.parquet"), expected);
 }
 
 /// Starts a store that lists `t/data/a.parquet`, and denies the listings of all prefixes except `allowed`. Returns its URL.

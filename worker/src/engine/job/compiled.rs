@@ -147,6 +147,11 @@ impl CompiledJob {
         })
     }
 
+    /// The columns of a chunk after all operators.
+    pub(crate) fn computed_schema(&self) -> &Schema {
+        self.operators.last().map_or(&self.read_schema, |last| &last.schema)
+    }
+
     pub(crate) fn on_error(&self) -> OnError {
         self.details.pipeline.on_error
     }
@@ -169,12 +174,12 @@ impl CompiledJob {
     }
 }
 
-/// The job's pipeline with the planned cache added.
 /// Returns the maximum number of rows per chunk, so that the encoded rows of a chunk have at most [`CHUNK_BYTES_MAX`] bytes.
 fn max_chunk_rows(mean_row_bytes: u64, group_rows: u32) -> u32 {
     (CHUNK_BYTES_MAX / mean_row_bytes).clamp(1, u64::from(group_rows)) as u32
 }
 
+/// The job's pipeline with the planned cache added.
 fn planned_pipeline(details: &JobDetails, cache: Option<CacheDecision>) -> Pipeline {
     match cache {
         Some(cache) => details.pipeline.with_cache_after(cache.operators_before, cache.tier),

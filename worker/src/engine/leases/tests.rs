@@ -280,8 +280,12 @@ fn a_late_split_overtakes_the_groups_of_its_own_stream_only() {
 fn a_plan_grants_new_leases_and_revokes_missing_ones() {
     let key = |job, ordinal, stream| (JobId(job), split(ordinal, stream));
     let previous = [key(1, 0, 0), key(1, 1, 1), key(2, 0, 0), key(4, 0, 0)];
-    let lease =
-        |job, ordinal, stream| Lease { job: JobId(job), split: split(ordinal, stream), start_offset: 7 };
+    let lease = |job, ordinal, stream| Lease {
+        job: JobId(job),
+        split: split(ordinal, stream),
+        start_offset: 7,
+        lost_workers: 0,
+    };
     let plan = [lease(3, 0, 0), lease(2, 0, 0), lease(1, 1, 0), lease(1, 1, 1), lease(3, 0, 0)];
     let changes = LeaseChanges::new(&previous, &plan);
     assert_eq!(changes.granted, [lease(1, 1, 0), lease(3, 0, 0)]);

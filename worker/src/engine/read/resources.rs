@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use feedline_data::ids::JobId;
 use feedline_data::manifest::{Block, ShardRef};
-use feedline_sources::{Decoders, SourceError};
+use feedline_sources::{BlockRead, Decoders, SourceError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::engine::blocks::BlockCache;
@@ -23,18 +23,21 @@ pub(crate) struct ReadResources {
     decoders: OnceLock<Arc<Decoders>>,
     limit: Semaphore,
     limit_bytes: u64,
+    /// Maximum memory for reading one block.
+    max_block_bytes: u64,
     /// The part of the reservations that is for decoders, which count their memory themselves.
     reserved_decoder_bytes: AtomicU64,
 }
 
 impl ReadResources {
     /// Creates a block cache of `cache_bytes`, and limits concurrent reads to `limit_bytes`. A block that is larger
-    /// than the limit is read alone.
-    pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
+    /// than the limit is read alone, and a block that needs more than `max_block_bytes` is not read.
+    pub(crate) fn new(cache_bytes: u64, limit_bytes: u64, max_block_bytes: u64) -> Self {
         let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
         let limit = Semaphore::new((limit_bytes / PERMIT_BYTES) as usize);
         let (blocks, decoders) = (BlockCache::new(cache_bytes), OnceLock::new());
-        Self { blocks, decoders, limit, limit_bytes, reserved_decoder_bytes: AtomicU64::new(0) }
+        let reserved_decoder_bytes = AtomicU64::new(0);
+        Self { blocks, decoders, limit, limit_bytes, max_block_bytes, reserved_decoder_bytes }
     }
 
     /// Sets the decoders of the sources. Only the first call has an effect.
@@ -78,13 +81,28 @@ impl ReadResources {
         Err(SourceError::Unsupported { url: shard.url.clone(), reason })
     }
 
-    /// Waits until the read limit has room for a block in encoded and decoded form, and for a decoder.
-    pub(super) async fn reserve(&self, block: &Block, decoder_bytes: u64) -> ReservedRead<'_> {
-        let permits = (2 * block.bytes + decoder_bytes)
+    /// Rejects a block that needs more memory than the worker has.
+    pub(super) fn check_block(&self, read: &BlockRead<'_>, peak_bytes: u64) -> Result<(), SourceError> {
+        if peak_bytes <= self.max_block_bytes {
+            return Ok(());
+        }
+        let (peak_mib, max_mib) = (peak_bytes.div_ceil(1 << 20), self.max_block_bytes >> 20);
+        let (rows, first) = (read.block.rows, read.block.offset);
+        let reason = format!(
+            "reading the {rows} rows of a block at offset {first} needs {peak_mib} MiB, but this worker has only {max_mib} MiB; write \
+             the file again with smaller pages, row groups or record batches (in pyarrow: row_group_size), or raise the workers' --memory"
+        );
+        Err(SourceError::Unsupported { url: read.shard.url.clone(), reason })
+    }
+
+    /// Waits until the read limit has room for the peak memory of a block, and for a decoder.
+    pub(super) async fn reserve(&self, peak_bytes: u64, decoder_bytes: u64) -> ReservedRead<'_> {
+        let permits = peak_bytes
+            .saturating_add(decoder_bytes)
             .div_ceil(PERMIT_BYTES)
             .clamp(1, self.limit_bytes / PERMIT_BYTES);
         let permit = self.limit.acquire_many(permits as u32).await.expect("the limit is never closed");
-        let decoder_bytes = decoder_bytes.min((permits * PERMIT_BYTES).saturating_sub(2 * block.bytes));
+        let decoder_bytes = decoder_bytes.min((permits * PERMIT_BYTES).saturating_sub(peak_bytes));
         self.reserved_decoder_bytes.fetch_add(decoder_bytes, Ordering::Relaxed);
         ReservedRead { resources: self, decoder_bytes, _permit: permit }
     }
@@ -105,29 +123,48 @@ impl Drop for ReservedRead<'_> {
 
 #[cfg(test)]
 mod tests {
+    use feedline_data::schema::Schema;
+
     use super::*;
 
     #[tokio::test]
     async fn blocks_that_are_read_at_a_time_are_bounded_in_bytes() {
-        let resources = ReadResources::new(0, 4 * PERMIT_BYTES);
-        let block = |bytes| Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
-        let (small, huge) = (block(PERMIT_BYTES), block(100 * PERMIT_BYTES));
-        let first = resources.reserve(&small, 0).await;
-        assert_eq!(resources.held_bytes(), 2 * PERMIT_BYTES, "a block is held encoded and decoded");
-        let second = resources.reserve(&small, 0).await;
+        let resources = ReadResources::new(0, 4 * PERMIT_BYTES, u64::MAX);
+        let (small, huge) = (2 * PERMIT_BYTES, 200 * PERMIT_BYTES);
+        let first = resources.reserve(small, 0).await;
+        assert_eq!(resources.held_bytes(), 2 * PERMIT_BYTES);
+        let second = resources.reserve(small, 0).await;
         assert_eq!(resources.held_bytes(), 4 * PERMIT_BYTES);
-        assert!(futures::FutureExt::now_or_never(resources.reserve(&block(1), 0)).is_none());
+        assert!(futures::FutureExt::now_or_never(resources.reserve(1, 0)).is_none());
         drop(first);
-        assert!(futures::FutureExt::now_or_never(resources.reserve(&huge, 0)).is_none());
+        assert!(futures::FutureExt::now_or_never(resources.reserve(huge, 0)).is_none());
         drop(second);
-        let alone = resources.reserve(&huge, 0).await;
+        let alone = resources.reserve(huge, 0).await;
         assert_eq!(resources.held_bytes(), 4 * PERMIT_BYTES, "a larger block is read alone");
         drop(alone);
-        let decompressed = resources.reserve(&block(PERMIT_BYTES / 2), 2 * PERMIT_BYTES).await;
-        assert!(futures::FutureExt::now_or_never(resources.reserve(&small, 0)).is_none());
+        let decompressed = resources.reserve(PERMIT_BYTES, 2 * PERMIT_BYTES).await;
+        assert!(futures::FutureExt::now_or_never(resources.reserve(small, 0)).is_none());
         assert_eq!(resources.held_bytes(), PERMIT_BYTES, "a decoder counts its memory itself");
         drop(decompressed);
-        let _large = resources.reserve(&small, 9 * PERMIT_BYTES).await;
+        let _large = resources.reserve(small, 9 * PERMIT_BYTES).await;
         assert_eq!(resources.held_bytes(), 2 * PERMIT_BYTES);
+    }
+
+    #[test]
+    fn a_block_that_needs_more_memory_than_the_worker_has_is_rejected() {
+        let resources = ReadResources::new(0, 32 << 20, 256 << 20);
+        let shard = ShardRef { url: "file:///d/a.parquet".to_owned(), ..ShardRef::default() };
+        let block = Block { rows: 1000, offset: 2000, bytes: 1 << 29, group: 0, row_bytes: Vec::new() };
+        let schema = Schema::default();
+        let read = BlockRead { shard: &shard, block: &block, compression: None, schema: &schema, rows: None };
+        assert_eq!(resources.check_block(&read, 256 << 20), Ok(()));
+        let error = resources.check_block(&read, 560 << 20).expect_err("it is too large");
+        assert_eq!(
+            error.to_string(),
+            "`file:///d/a.parquet` cannot be read: reading the 1000 rows of a block at offset 2000 needs 560 MiB, but this worker \
+             has only 256 MiB; write the file again with smaller pages, row groups or record batches (in pyarrow: \
+             row_group_size), or raise the workers' --memory"
+        );
+        assert!(!error.is_retryable());
     }
 }

@@ -76,6 +76,28 @@ pub(super) fn list_lengths(columns: &[(String, ArrayRef)], names: &[String]) -> 
     Ok((0..rows).flat_map(|row| lists.iter().map(move |list| length(list, row))).collect())
 }
 
+/// Returns the rows with nulls in one of these columns of lists, with the reason why they fail.
+pub(super) fn rows_with_nulls(
+    columns: &[(String, ArrayRef)],
+    names: &[String],
+) -> Result<Vec<(usize, String)>, String> {
+    let mut found = Vec::new();
+    for name in names {
+        let list = list_column(columns, name)?;
+        if list.null_count() == 0 && list.values().null_count() == 0 {
+            continue;
+        }
+        for row in 0..list.len() {
+            if list.is_null(row) {
+                found.push((row, format!("column `{name}` is null")));
+            } else if list.value(row).null_count() > 0 {
+                found.push((row, format!("column `{name}` contains a null element")));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// How the lists of one column are padded.
 pub(super) struct ColumnPadding {
     /// Type of the elements.
@@ -124,11 +146,10 @@ impl<'a> ListFiller<'a> {
         (self.values.len() - 1) as u32
     }
 
-    /// Appends the indexes of a row's elements to `indexes`. Null elements are replaced with the padding element.
+    /// Appends the indexes of a row's elements to `indexes`.
     fn push_row(&self, row: u32, indexes: &mut Vec<u32>) {
         let start = self.list.value_offsets()[row as usize] as u32;
-        let element = |index| if self.values.is_null(index as usize) { self.padding_index() } else { index };
-        indexes.extend((start..start + self.length(row)).map(element));
+        indexes.extend(start..start + self.length(row));
     }
 
     fn elements(&self, indexes: Vec<u32>) -> Result<ArrayRef, String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use arrow::datatypes::{DataType, Field, Int32Type};
 
-use super::columns::{ColumnPadding, ListFiller, list_lengths, packed_columns};
+use super::columns::{ColumnPadding, ListFiller, list_lengths, packed_columns, rows_with_nulls};
 
 fn lists(rows: &[&[i32]]) -> ListArray {
     ListArray::from_iter_primitive::<Int32Type, _, _>(
@@ -38,19 +38,24 @@ fn lists_of_a_batch_are_padded_to_one_length() {
 }
 
 #[test]
-fn a_slice_of_lists_is_read_at_its_offset_and_null_rows_are_empty() {
+fn a_slice_of_lists_is_read_at_its_offset_and_rows_with_nulls_are_found() {
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>([
-        Some(vec![Some(9)]),
+        Some(vec![None]),
         None,
+        Some(vec![Some(1), Some(2)]),
         Some(vec![Some(1), None]),
     ])
-    .slice(1, 2);
+    .slice(1, 3);
     let columns = vec![("t".to_owned(), Arc::new(list.clone()) as ArrayRef)];
-    let lengths = list_lengths(&columns, &["t".to_owned()]).expect("the column contains lists");
+    let names = ["t".to_owned()];
+    let found = rows_with_nulls(&columns, &names).expect("the column contains lists");
+    let wanted = [(0, "column `t` is null"), (2, "column `t` contains a null element")];
+    assert_eq!(found, wanted.map(|(row, reason)| (row, reason.to_owned())));
+    let lengths = list_lengths(&columns, &names).expect("the column contains lists");
+    assert_eq!(lengths, [0, 2, 2]);
     let filler = ListFiller::new(&list, &lengths, padding(0, true)).expect("the elements are numbers");
-    let padded = filler.lists(&[1, 0], Some(2)).expect("the elements fit");
-    assert_eq!(ints(padded.values()), [1, 0, 0, 0]);
-    assert_eq!(padded.values().null_count(), 0);
+    let padded = filler.lists(&[1, 0], Some(3)).expect("the elements fit");
+    assert_eq!(ints(padded.values()), [1, 2, 0, 0, 0, 0]);
 }
 
 #[test]

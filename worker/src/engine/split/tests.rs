@@ -221,3 +221,51 @@ fn a_revoked_split_has_no_pieces_and_ends_its_fetch() {
     let reference = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
     assert!(matches!(split.next_piece(1, reference, 0), (PieceLookup::Unknown, false)));
 }
+
+/// Hands out the pieces of the group that the consumer waits for, and waits for the next one.
+fn fetch_group(split: &mut SplitState) -> Range<u32> {
+    let offsets = compute(split);
+    assert_eq!(split.next_group(LEN, GROUP), None, "the consumer has not received the group");
+    assert!(split.take_piece(offsets.start).is_some());
+    assert_eq!(split.next_group(LEN, GROUP), None, "the consumer does not wait");
+    split.wait_for(offsets.end);
+    offsets
+}
+
+#[test]
+fn a_suspect_runs_group_by_group_when_its_consumer_waits() {
+    let mut split = SplitState::new(0, 1);
+    split.set_lost_workers(1);
+    assert!(split.has_next(LEN), "one loss is no evidence");
+    split.set_lost_workers(2);
+    assert!(!split.has_next(LEN) && !split.is_computed(LEN));
+    split.open_fetch(1, 4);
+    assert_eq!(split.next_group(LEN, GROUP), Some(4..8), "the consumer has the rows before");
+    assert!(!split.is_given_up(&(4..8)));
+    assert_eq!([fetch_group(&mut split), fetch_group(&mut split)], [4..8, 8..10]);
+    assert!(split.is_computed(LEN));
+}
+
+#[test]
+fn only_the_group_at_which_the_consumer_continues_is_given_up() {
+    let mut split = SplitState::new(0, 1);
+    split.set_lost_workers(3);
+    assert!(!split.has_next(LEN), "the consumer does not wait");
+    split.open_fetch(1, 4);
+    let first = fetch_group(&mut split);
+    assert!(first == (4..8) && split.is_given_up(&first));
+    // The consumer has not received the group and fetches it again.
+    split.open_fetch(2, 4);
+    assert!(split.is_given_up(&fetch_group(&mut split)));
+    let last = fetch_group(&mut split);
+    assert!(last == (8..10) && !split.is_given_up(&last));
+    split.open_fetch(3, 2);
+    let [before, same] = [fetch_group(&mut split), fetch_group(&mut split)];
+    assert!(before == (2..4) && !split.is_given_up(&before) && split.is_given_up(&same));
+    let mut within = SplitState::new(0, 1);
+    within.set_lost_workers(4);
+    within.open_fetch(1, 3);
+    assert_eq!([fetch_group(&mut within), fetch_group(&mut within)], [3..4, 4..8]);
+    within.open_fetch(2, 0);
+    assert_eq!(within.next_group(LEN, GROUP), Some(0..3), "row 3 was given up");
+}

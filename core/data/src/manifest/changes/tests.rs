@@ -49,6 +49,14 @@ fn unchanged_shards_keep_their_index() {
 }
 
 #[test]
+fn a_shard_that_is_listed_twice_keeps_both_indexes_in_order() {
+    let indexed = manifest(&[(1, 1), (2, 1), (1, 1)]);
+    let reuse = indexed.reuse_for(&listed(&[(1, 1), (2, 2), (1, 1), (1, 1)]));
+    assert_eq!(reuse.indexed, [Some(0), None, Some(2), None]);
+    assert_eq!(reuse.changes, ShardChanges { rewritten: 1, added: 1, removed: 0 });
+}
+
+#[test]
 fn a_new_commit_changes_only_the_files_whose_content_differs() {
     let at =
         |commit: &str, number: u32| format!("hf://datasets/org/name@{}/{number}.parquet", commit.repeat(40));

@@ -60,3 +60,40 @@ fn errors_in_a_mix_name_the_line() {
         p.yaml:3: `stop` needs a `mix`; remove `stop`, or list datasets under `mix`
         p.yaml:3: source.mix: the list is empty; add at least one dataset with url and format"#]].assert_eq(&refusals.join("\n"));
 }
+
+#[test]
+fn optional_columns_are_read_and_written() {
+    let text = |features: &str| {
+        format!(
+            "name: p\nsource: {{ url: a, format: parquet, features: {features} }}\noperators: [ batch: {{ size: 8 }} ]\n"
+        )
+    };
+    let read = |features: &str| Pipeline::from_yaml(&text(features), "p.yaml");
+    let pipeline =
+        read("{ id: key, v: { name: score, optional: true }, w: { optional: true }, x: { name: y } }")
+            .unwrap();
+    let features: Vec<(&str, &str)> =
+        pipeline.source.features.iter().map(|(column, name)| (column.as_str(), name.as_str())).collect();
+    assert_eq!(features, [("id", "key"), ("v", "score"), ("w", "w"), ("x", "y")]);
+    assert_eq!(pipeline.source.optional, ["v".to_owned(), "w".to_owned()].into());
+    assert_eq!(Pipeline::from_yaml(&pipeline.to_yaml(), "p.yaml").unwrap(), pipeline);
+    assert!(
+        pipeline.render().contains("(id <- key, v <- score if present, w <- w if present, x <- y)"),
+        "{}",
+        pipeline.render()
+    );
+    // The form of a source without optional columns does not change, so that its index is found again.
+    let plain = read("{ id: key }").unwrap();
+    assert_eq!(
+        serde_json::to_string(&plain.source).unwrap(),
+        r#"{"url":"a","format":"parquet","features":{"id":"key"}}"#
+    );
+    let refusal = |features: &str| read(features).expect_err("the features are invalid").to_string();
+    let unknown = refusal("{ v: { name: a, optinal: true } }");
+    assert!(unknown.contains("`optinal`") && unknown.contains("`optional`"), "{unknown}");
+    let empty = refusal("{ v: { name: '' } }");
+    assert!(empty.contains("has an empty name"), "{empty}");
+    for invalid in ["{ v: { name: a, optional: 1 } }", "{ v: [a] }", "{ v: { name: a, name: b } }"] {
+        assert!(refusal(invalid).starts_with("p.yaml:"), "{invalid}");
+    }
+}

@@ -71,6 +71,7 @@ fn reported(counts: &[u64]) -> Samples {
             step_ns: next(),
             copy_ns: next(),
             network_bytes: next(),
+            skipped_rows: next(),
             newest_ms: next(),
         };
     }

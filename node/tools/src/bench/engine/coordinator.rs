@@ -165,7 +165,7 @@ impl LeaseCoordinator {
             (None, []) => vec![task(1, None)],
             (None, shards) => vec![task(2, Some(shards.to_vec()))],
         };
-        let lease = |split: &SplitRef| Lease { job: JOB, split: *split, start_offset: 0 };
+        let lease = |split: &SplitRef| Lease { job: JOB, split: *split, start_offset: 0, lost_workers: 0 };
         WorkerPlan {
             revision: Revision { incarnation: 1, number: state.revision },
             leases: state.leases.iter().map(lease).collect(),

@@ -110,7 +110,8 @@ impl Analysis<'_> {
             ColumnType::Binary => ExprType::Bytes,
             ColumnType::List(_) => ExprType::List,
             ColumnType::Tensor { shape, .. } if shape.len() == 1 => ExprType::List,
-            ColumnType::Image | ColumnType::Tensor { .. } => {
+            ColumnType::Tensor { .. } => ExprType::Tensor,
+            ColumnType::Image => {
                 return Err(format!(
                     "column `{name}` has type {column_type}, which a filter cannot read; move the filter before the operator \
                      that creates the column"
@@ -204,10 +205,20 @@ impl Analysis<'_> {
         b: TypedExpr,
         right: &Expr,
     ) -> Result<(TypedExpr, TypedExpr), String> {
-        if let Some((kind, list)) =
-            [(a.kind, left), (b.kind, right)].into_iter().find(|(kind, _)| *kind == ExprType::List)
-        {
-            return Err(format!("`{list}` is {kind}, which cannot be compared; use length({list})"));
+        for (kind, value) in [(a.kind, left), (b.kind, right)] {
+            match kind {
+                ExprType::List => {
+                    return Err(format!(
+                        "`{value}` is {kind}, which cannot be compared; use length({value})"
+                    ));
+                }
+                ExprType::Tensor => {
+                    return Err(format!(
+                        "`{value}` is {kind}, which cannot be compared; use only `{value} IS NULL`"
+                    ));
+                }
+                _ => {}
+            }
         }
         let kinds = (a.kind, b.kind);
         unify(a, b).ok_or_else(|| {

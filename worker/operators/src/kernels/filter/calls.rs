@@ -155,8 +155,8 @@ fn common_kind(values: &[(TypedExpr, String)]) -> Result<ExprType, String> {
     let mut common = TypedExpr::null();
     let mut common_text = "NULL";
     for (value, text) in values {
-        if value.kind == ExprType::List {
-            return Err(format!("`{text}` is a list, which cannot be a result of CASE or coalesce"));
+        if matches!(value.kind, ExprType::List | ExprType::Tensor) {
+            return Err(format!("`{text}` is {}, which cannot be a result of CASE or coalesce", value.kind));
         }
         let kinds = (common.kind, value.kind);
         let Some((widened, _)) = unify(common, value.clone()) else {

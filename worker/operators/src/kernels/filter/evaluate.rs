@@ -73,9 +73,9 @@ pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, O
 
 fn read_column(chunk: &Chunk, name: &str, kind: ExprType) -> Result<ExprValues, OperatorError> {
     match (&chunk.columns[chunk.column_index(name)?].1, kind) {
-        (Column::Arrow(array), ExprType::List) => Ok(ExprValues::per_row(array.clone())),
+        (Column::Arrow(array), ExprType::List | ExprType::Tensor) => Ok(ExprValues::per_row(array.clone())),
         (Column::Arrow(array), kind) => Ok(ExprValues::per_row(cast_to(array, &kind.arrow())?)),
-        (Column::Tensor(tensor), ExprType::List) => {
+        (Column::Tensor(tensor), ExprType::List | ExprType::Tensor) => {
             // Replace the elements with nulls, because expressions use only the length and the validity of a list.
             let elements = tensor.shape.first().copied().unwrap_or(0) as usize;
             let nulls = new_null_array(&DataType::Null, elements * tensor.rows);

@@ -15,6 +15,8 @@ pub(super) enum ExprType {
     Text,
     Bytes,
     List,
+    /// A tensor with several axes, which supports only `IS NULL`.
+    Tensor,
     /// The type of the literal NULL, which can be converted to any other type.
     Null,
 }
@@ -24,7 +26,7 @@ impl ExprType {
         matches!(self, Self::Int | Self::UInt | Self::Float)
     }
 
-    /// The Arrow type that values are converted to. Lists are not converted.
+    /// The Arrow type that values are converted to. Lists and tensors are not converted.
     pub(super) fn arrow(self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -33,7 +35,7 @@ impl ExprType {
             Self::Float => DataType::Float64,
             Self::Text => DataType::Utf8View,
             Self::Bytes => DataType::BinaryView,
-            Self::List | Self::Null => DataType::Null,
+            Self::List | Self::Tensor | Self::Null => DataType::Null,
         }
     }
 }
@@ -46,6 +48,7 @@ impl std::fmt::Display for ExprType {
             Self::Text => "text",
             Self::Bytes => "bytes",
             Self::List => "a list",
+            Self::Tensor => "a tensor",
             Self::Null => "null",
         })
     }

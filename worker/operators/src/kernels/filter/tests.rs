@@ -24,6 +24,7 @@ fn schema() -> Schema {
         ("blob", ColumnType::Binary),
         ("tokens", ColumnType::List(Box::new(scalar(ScalarType::Int32)))),
         ("fixed", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![3] }),
+        ("grid", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![2, 2] }),
         ("image", ColumnType::Image),
         ("meta.width", scalar(ScalarType::Int64)),
     ])
@@ -44,6 +45,7 @@ fn rows() -> Chunk {
         ),
         ("tokens", arrow(ListArray::from_iter_primitive::<Int32Type, _, _>(tokens))),
         ("fixed", pixels(&[3], &[0; 12])),
+        ("grid", pixels(&[2, 2], &[0; 16])),
         ("image", Column::Images(vec![Image::default(); 4])),
         ("meta.width", arrow(Int64Array::from(vec![9, 8, 7, 6]))),
     ])
@@ -127,6 +129,7 @@ fn functions_count_characters_bytes_and_elements() {
     check("length(tokens) IS NULL", &[2]);
     check("tokens IS NOT NULL", &[0, 1, 3]);
     check("length(fixed) = 3", &[0, 1, 2, 3]);
+    check("grid IS NOT NULL", &[0, 1, 2, 3]);
     check("upper(text) = 'CAT' OR lower(text) = 'größe'", &[0, 1]);
     check("coalesce(label, small) < 0", &[2]);
     check("coalesce(text, 'none') = 'none'", &[3]);
@@ -178,6 +181,12 @@ fn errors_name_the_problem() {
         "where: unknown function `size`; the functions are length, char_length, octet_length, lower, upper, abs, coalesce"
     );
     assert_eq!(refused("abs(label, 1) = 1"), "where: abs requires one argument, but `abs(label, 1)` has 2");
+    assert_eq!(
+        refused("grid = 3"),
+        "where: `grid` is a tensor, which cannot be compared; use only `grid IS NULL`"
+    );
+    assert!(refused("length(grid) = 3").contains("but `grid` is a tensor"));
+    assert!(refused("coalesce(grid, NULL) IS NULL").contains("`grid` is a tensor"));
     assert_eq!(
         refused("image IS NULL"),
         "where: column `image` has type image, which a filter cannot read; move the filter before the operator that creates the column"

@@ -164,3 +164,36 @@ fn a_column_of_another_type_is_a_chunk_error() {
     assert_eq!(error.message, "column `image` has type Int64, but must contain bytes");
     assert_eq!(array(&wrong, "image").len(), 1);
 }
+
+/// Whether a value is damaged depends on the value alone, and not on the operator or the random crop.
+#[test]
+fn all_operators_agree_on_damaged_images() {
+    let operators = [
+        json!({"decode_image": {"column": "image"}}),
+        json!({"resize": {"column": "image", "size": [16, 16]}}),
+        json!({"center_crop": {"column": "image", "size": [8, 8]}}),
+        json!({"center_crop": {"column": "image", "size": [16, 16], "resize": 20}}),
+        json!({"random_resized_crop": {"column": "image", "size": [8, 8], "scale": [0.02, 0.2]}}),
+    ];
+    let end = JPEG.len() - 2;
+    let mut early_end = JPEG.to_vec();
+    early_end[JPEG.len() / 2..][..2].copy_from_slice(&[0xFF, 0xD9]);
+    let mut hole = JPEG.to_vec();
+    hole[end - 300..end - 100].fill(0);
+    let values: Vec<Vec<u8>> = (0..40)
+        .map(|at| JPEG[..end - 1 - at * 37 % 900].to_vec())
+        .chain([JPEG.to_vec(), JPEG[..end].to_vec(), [JPEG, b"more"].concat(), early_end, hole])
+        .collect();
+    let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+    for operator in operators {
+        let built = build(&image_schema(), vec![operator.clone()]);
+        for pass in 0..10 {
+            let mut chunk = chunk([("image", bytes(&values))]);
+            chunk.passes.fill(pass);
+            run(&built, &mut chunk);
+            let failed = chunk.failed_rows();
+            let delivered: Vec<usize> = (0..values.len()).filter(|row| !failed.contains(*row)).collect();
+            assert_eq!(delivered, [40, 41, 42], "{operator} in pass {pass}");
+        }
+    }
+}

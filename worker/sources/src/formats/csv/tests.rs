@@ -26,6 +26,8 @@ async fn invalid_rows_do_not_affect_others() {
     assert_eq!((all.columns().as_str(), all.rows().len()), ("id: int64, x: int64", 1204));
     let failed: Vec<u32> = all.failures().iter().map(|it| it.row).collect();
     assert_eq!(failed, [1200, 1201, 1202]);
+    let expected = "the row has another number of fields than the header (expected 2 got 1): quote fields";
+    assert!(all.failures()[1].reason.starts_with(expected), "{:?}", all.failures());
     assert_eq!(all.rows()[1199..], ["1199|2398", "null|null", "null|null", "null|null", "10|11"]);
 }
 
@@ -60,4 +62,58 @@ async fn unclosed_quotes_fail_and_empty_shards_have_no_rows() {
     assert_eq!((index.rows(), index.defects.len(), index.defects[0].offset), (1, 1, 8));
     assert_eq!(fixture(b"", Format::Csv, &[]).read_all().await.rows().len(), 0);
     assert_eq!(fixture(b"a,b\n", Format::Csv, &[]).read_all().await.rows().len(), 0);
+}
+
+#[tokio::test]
+async fn columns_with_the_same_name_are_an_error_if_they_are_read() {
+    let text = b"id,x,y,x\n1,2,3,4\n";
+    for features in [&[][..], &[("x", "x")], &[("id", "id"), ("other", "x")]] {
+        let error = fixture(text, Format::Csv, features).index().await.unwrap_err().to_string();
+        let expected = "columns 2 and 4 have the same name `x`: rename one of them, or list other columns under \
+                        `source.features`";
+        assert!(error.ends_with(expected), "{error}");
+    }
+    let all = fixture(text, Format::Csv, &[("id", "id"), ("y", "y")]).read_all().await;
+    assert_eq!(all.rows(), ["1|3"]);
+    let error = fixture(b"a,,\n1,2,3\n", Format::Csv, &[]).index().await.unwrap_err().to_string();
+    assert!(error.contains("columns 2 and 3 have no name: rename"), "{error}");
+    assert_eq!(fixture(b",a\n0,1\n", Format::Csv, &[]).read_all().await.rows(), ["0|1"]);
+    assert_eq!(fixture(b"x,X, x\n0,1,2\n", Format::Csv, &[]).read_all().await.rows(), ["0|1|2"]);
+}
+
+#[tokio::test]
+async fn duplicate_names_without_rows_are_not_an_error() {
+    assert_eq!(fixture(b"a,a\n", Format::Csv, &[]).read_all().await.rows().len(), 0);
+}
+
+#[tokio::test]
+async fn integers_are_not_rounded_to_floats() {
+    let text = "x\n0.5\n9007199254740993\n9007199254740992\n18446744073709551615\n1e300\n";
+    let all = fixture(text.as_bytes(), Format::Csv, &[]).read_all().await;
+    assert_eq!(all.columns(), "x: float64");
+    assert_eq!(all.rows()[..3], ["0.5", "null", "9007199254740992"]);
+    let failures: Vec<String> =
+        all.failures().into_iter().map(|failure| format!("{}: {}", failure.row, failure.reason)).collect();
+    assert_eq!(
+        failures,
+        [
+            "1: column `x`: float64 does not represent 9007199254740993 exactly",
+            "3: column `x`: float64 does not represent 18446744073709551615 exactly"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_later_value_of_another_type_fails_its_row_with_the_column() {
+    let text = format!("x,y\n{}a,2\n7,2.5\n", "1,2\n".repeat(1_200));
+    let all = fixture(text.as_bytes(), Format::Csv, &[]).read_all().await;
+    let failures: Vec<String> =
+        all.failures().into_iter().map(|failure| format!("{}: {}", failure.row, failure.reason)).collect();
+    assert_eq!(
+        failures,
+        [
+            "1200: column `x`: expected int64 as in the first rows, but found `a`",
+            "1201: column `y`: expected int64 as in the first rows, but found `2.5`"
+        ]
+    );
 }

@@ -8,6 +8,7 @@ use arrow::array::{
     LargeListBuilder, ListBuilder, StringArray, StructArray,
 };
 use arrow::datatypes::Int32Type;
+use feedline_data::pipeline::Source;
 use proptest::prelude::*;
 
 use super::*;
@@ -35,6 +36,47 @@ fn files_without_features_have_the_columns_of_their_types() {
     let columns = FileColumns::new(&with).unwrap();
     assert_eq!(names(&columns.resolved(&Selection::default())), ["image", "image.path"]);
     assert_eq!(columns.fields(&["image", "x"]), ["image.bytes", "image.path", "x"]);
+}
+
+/// The names of the columns that a selection reads from these fields, or the error.
+fn selected(fields: Vec<Field>, features: &[(&str, &str)], json: &str) -> Result<Vec<String>, String> {
+    let file = schema(fields, json);
+    let features = features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned()));
+    let source = Source { features: features.collect(), ..Source::parquet("") };
+    let selection = Selection::new(&source);
+    let columns = FileColumns::new(&file).unwrap();
+    let schema = columns.shard_schema(&ShardRef::default(), file.fields(), &selection);
+    let (schema, _) = schema.map_err(|error| error.to_string())?;
+    Ok(schema.fields.iter().map(|field| format!("{}: {}", field.name, field.column_type)).collect())
+}
+
+#[test]
+fn columns_with_the_names_of_fields_of_media_are_errors_if_they_are_read() {
+    let json = "{\"image\": {\"_type\": \"Image\"}}";
+    for (other, name) in [("image.path", "columns 2 and 3"), ("image.bytes", "columns 1 and 3")] {
+        let fields = || {
+            let plain = |name: &str| Field::new(name, DataType::Int64, true);
+            vec![media(), plain(other), plain("id")]
+        };
+        let expected = format!("{name} have the same name `{other}`");
+        for features in [&[][..], &[("x", "image")], &[("x", other)]] {
+            let error = selected(fields(), features, json).unwrap_err();
+            assert!(error.contains(&expected), "{features:?}: {error}");
+        }
+        assert_eq!(selected(fields(), &[("x", "id")], json).unwrap(), ["x: int64"]);
+    }
+    let twice = vec![media(), Field::new("image", DataType::Binary, true)];
+    assert!(selected(twice, &[], json).unwrap_err().contains("have the same name `image`"));
+}
+
+#[test]
+fn a_column_has_precedence_over_the_names_of_classes() {
+    let json = "{\"label\": {\"_type\": \"ClassLabel\", \"names\": [\"a\", \"b\"]}}";
+    let label = || Field::new("label", DataType::Int64, true);
+    let fields = || vec![label(), Field::new("label.name", DataType::Float64, true)];
+    assert_eq!(selected(fields(), &[], json).unwrap(), ["label: int64", "label.name: float64"]);
+    assert_eq!(selected(fields(), &[("x", "label.name")], json).unwrap(), ["x: float64"]);
+    assert_eq!(selected(vec![label()], &[("x", "label.name")], json).unwrap(), ["x: text"]);
 }
 
 #[test]

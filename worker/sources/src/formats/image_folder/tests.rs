@@ -65,6 +65,38 @@ async fn rows_are_equal_to_those_of_torchvision() {
 }
 
 #[tokio::test]
+async fn a_directory_that_is_listed_twice_is_read_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), &["[d]/cat/1.jpg", "[d]/cat/sub/2.jpg", "[d]/dog/3.jpg"]);
+    let root = path(directory.path(), "[d]");
+    let names = async |urls: &[&str]| {
+        let listed =
+            dataset(urls, Format::ImageFolder, &[]).list().await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(listed.iter().map(|shard| shard.url.rsplit('/').next().unwrap().to_owned()).collect())
+    };
+    let once: Vec<String> = names(&[&root]).await.unwrap();
+    assert_eq!(once, ["1.jpg", "2.jpg", "3.jpg"]);
+    let twice: Vec<String> = names(&[&root, &format!("{root}/")]).await.unwrap();
+    assert_eq!(twice, [once.clone(), once].concat());
+    let error = names(&[&root, &format!("{root}/cat")]).await.unwrap_err();
+    assert!(error.contains("select it: remove one of them"), "{error}");
+}
+
+#[tokio::test]
+async fn entries_that_cannot_be_read_are_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), &["cat/1.jpg"]);
+    std::os::unix::fs::symlink("gone", directory.path().join("dog")).unwrap();
+    let root = directory.path().to_str().unwrap();
+    let error = rows(root, &[]).await.unwrap_err().to_string();
+    assert!(error.contains("the symbolic link leads to `gone`"), "{error}");
+    std::fs::remove_file(directory.path().join("dog")).unwrap();
+    std::fs::write(directory.path().join("cat/line\nend.jpg"), "x").unwrap();
+    let error = rows(root, &[]).await.unwrap_err().to_string();
+    assert!(error.contains("contains a control character"), "{error}");
+}
+
+#[tokio::test]
 async fn all_columns_are_read_without_features() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &["cat/1.jpg", "a dog/deep/2.PNG"]);

@@ -1,5 +1,7 @@
 //! Tests of JSON lines and of text.
 
+mod inference;
+
 use feedline_data::manifest::Manifest;
 use feedline_data::pipeline::Format;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
@@ -11,11 +13,18 @@ use crate::testing::{fixture, lines};
 async fn an_invalid_line_fails_only_its_row() {
     let text = "{\"a\":1,\"t\":\"x\",\"l\":[1,2]}\nnot json\n\n{\"a\":2}{\"a\":3}\n{\"a\":\n1}\n{\"a\":\"q\",\"t\":null}\n{\"a\":4}";
     let all = fixture(text.as_bytes(), Format::Jsonl, &[("n", "a"), ("t", "t")]).read_all().await;
-    // The first lines have a number and a string, so the column's type is string.
-    assert_eq!(all.columns(), "n: text, t: text");
-    assert_eq!(all.rows(), ["1|x", "null|null", "null|null", "null|null", "null|null", "q|null", "4|null"]);
+    // The first value of a column determines its kind.
+    assert_eq!(all.columns(), "n: int64, t: text");
+    assert_eq!(
+        all.rows(),
+        ["1|x", "null|null", "null|null", "null|null", "null|null", "null|null", "4|null"]
+    );
     let failed: Vec<(u32, u64)> = all.failures().iter().map(|it| (it.row, it.offset)).collect();
-    assert_eq!(failed, [(1, 26), (2, 35), (3, 51), (4, 57)]);
+    assert_eq!(failed, [(1, 26), (2, 35), (3, 51), (4, 57), (5, 60)]);
+    assert_eq!(
+        all.failures()[4].reason,
+        "column `a`: expected int64 as in the first rows with this column, but found \"q\""
+    );
 }
 
 #[tokio::test]

@@ -69,6 +69,47 @@ async fn a_directory_may_contain_another_one_of_the_source() {
 }
 
 #[tokio::test]
+async fn a_directory_that_is_listed_twice_is_read_twice() {
+    let rows = committed("hashed").await.rows;
+    let folder = tempfile::tempdir().unwrap();
+    let named = folder.path().join("[a]{b,c}");
+    std::fs::rename(copied("mds/hashed").keep(), &named).unwrap();
+    let root = named.to_str().unwrap();
+    let index = format!("{root}/index.json");
+    for urls in [[root, root], [root, index.as_str()]] {
+        let found = read_json(&dataset(&urls, Format::Mds, &[])).await.unwrap();
+        assert_eq!(found.rows, [rows.clone(), rows.clone()].concat());
+    }
+    let inner = named.join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let index = std::fs::read_to_string(&index).unwrap();
+    std::fs::write(named.join("index.json"), index.replace("\"shard.0", "\"inner/shard.0")).unwrap();
+    std::fs::write(inner.join("index.json"), index).unwrap();
+    for number in 0..2 {
+        let name = format!("shard.0000{number}.mds");
+        std::fs::rename(named.join(&name), inner.join(name)).unwrap();
+    }
+    let overlapping = dataset(&[root, inner.to_str().unwrap()], Format::Mds, &[]);
+    let error = overlapping.list().await.unwrap_err().to_string();
+    assert!(error.contains("select it: remove one of them"), "{error}");
+}
+
+#[tokio::test]
+async fn only_the_files_of_the_index_must_be_readable() {
+    let folder = copied("mds/hashed");
+    let rows = committed("hashed").await.rows;
+    std::os::unix::fs::symlink("gone", folder.path().join("other")).unwrap();
+    std::fs::write(folder.path().join("line\nend"), "x").unwrap();
+    let found = read_json(&mds(folder.path().to_str().unwrap())).await.unwrap();
+    assert_eq!(found.rows, rows);
+    let file = folder.path().join("shard.00001.mds");
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("gone", &file).unwrap();
+    let error = error_of(&folder).await;
+    assert!(error.contains("the symbolic link leads to `gone`, which does not exist"), "{error}");
+}
+
+#[tokio::test]
 async fn every_encoding_is_read_as_the_library_reads_it() {
     let found = committed("all").await;
     assert_eq!(found.failures, []);

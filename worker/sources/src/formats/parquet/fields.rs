@@ -8,17 +8,18 @@ use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait, RecordBatch, StructArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use feedline_data::schema::ColumnType;
 use parquet::basic::Type as PhysicalType;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::values::{
-    check_items, has_type, list_item_type, plain_values, unlisted_views, untyped_items, value_type,
+    check_items, field_value_type, has_type, list_item, list_item_type, plain_values, unlisted_views,
+    untyped_items,
 };
 use crate::columns::null_column;
 use crate::error::SourceError;
+use crate::exact_cast::{InexactRow, cast_exact};
 use crate::reader::BlockRead;
 use crate::select::ResolvedColumn;
 
@@ -43,20 +44,20 @@ pub(crate) fn file_columns(fields: &Fields) -> Vec<FileColumn> {
     let mut columns = Vec::new();
     let mut leaf = 0;
     for field in fields {
-        add_columns(field.name().clone(), field.data_type(), &mut leaf, &mut columns);
+        add_columns(field.name().clone(), field, &mut leaf, &mut columns);
     }
     columns
 }
 
-fn add_columns(name: String, data_type: &DataType, leaf: &mut usize, columns: &mut Vec<FileColumn>) {
-    match data_type {
+fn add_columns(name: String, field: &Field, leaf: &mut usize, columns: &mut Vec<FileColumn>) {
+    match field.data_type() {
         DataType::Struct(inner) => {
             for field in inner {
-                add_columns(format!("{name}.{}", field.name()), field.data_type(), leaf, columns);
+                add_columns(format!("{name}.{}", field.name()), field, leaf, columns);
             }
         }
-        _ if contains_struct(data_type) => {
-            let Some(item) = list_item_type(data_type) else { return };
+        data_type if contains_struct(data_type) => {
+            let Some(item) = list_item(data_type) else { return };
             let start = columns.len();
             add_columns(name, item, leaf, columns);
             for column in &mut columns[start..] {
@@ -69,7 +70,7 @@ fn add_columns(name: String, data_type: &DataType, leaf: &mut usize, columns: &m
             *leaf += 1;
             columns.push(FileColumn {
                 name,
-                column_type: value_type(other),
+                column_type: field_value_type(field),
                 has_type: has_type(other),
                 leaves,
             });
@@ -87,25 +88,14 @@ pub(crate) fn resolve_columns(fields: &Fields) -> Vec<ResolvedColumn> {
     file_columns(fields).into_iter().map(|column| (column.name, column.column_type)).collect()
 }
 
-/// Checks that a block can be read as requested: as a whole, and with columns that the shard has.
-pub(crate) fn check_block_read(
-    read: &BlockRead<'_>,
-    names: &[&str],
-    fields: &Fields,
-) -> Result<(), SourceError> {
+/// Checks that a block can be read as requested, which is only possible as a whole.
+pub(crate) fn check_block_read(read: &BlockRead<'_>) -> Result<(), SourceError> {
     let url = || read.shard.url.clone();
     if read.rows.is_some() {
         let reason = "individual rows can be read only if the index contains the row sizes".to_owned();
         return Err(SourceError::Request { url: url(), reason });
     }
-    let columns = file_columns(fields);
-    match names.iter().find(|name| !columns.iter().any(|column| column.name == **name)) {
-        None => Ok(()),
-        Some(missing) => {
-            let reason = format!("the shard has no column `{missing}`, which other shards have");
-            Err(SourceError::SchemaMismatch { url: url(), reason })
-        }
-    }
+    Ok(())
 }
 
 /// Returns the schema for decoding. Text and bytes are views, except in lists. INT96 timestamps are microseconds, because
@@ -158,11 +148,18 @@ fn decoding_type(data_type: &DataType, parquet: &SchemaDescriptor, leaf: &mut us
 
 /// Finds a column by name. `a.b` is field `b` of struct `a`, or of the structs in list `a`. The fields of a null struct are null.
 pub(crate) fn find_column(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
-    if let Some(column) = batch.column_by_name(name) {
-        return Some(column.clone());
-    }
-    name.match_indices('.')
-        .find_map(|(dot, _)| inner_column(batch.column_by_name(&name[..dot])?, &name[dot + 1..]))
+    find_field(batch.schema_ref().fields(), batch.columns(), name)
+}
+
+/// Finds a column among fields. Several structs may have the same name and different fields.
+fn find_field(fields: &Fields, columns: &[ArrayRef], name: &str) -> Option<ArrayRef> {
+    fields.iter().zip(columns).find_map(|(field, column)| {
+        let inner = name.strip_prefix(field.name().as_str())?;
+        match contains_struct(field.data_type()) {
+            false => inner.is_empty().then(|| column.clone()),
+            true => inner_column(column, inner.strip_prefix('.')?),
+        }
+    })
 }
 
 fn inner_column(outer: &ArrayRef, name: &str) -> Option<ArrayRef> {
@@ -203,29 +200,22 @@ fn list_of<O: OffsetSizeTrait>(
 }
 
 fn field_of_struct(outer: &StructArray, name: &str) -> Option<ArrayRef> {
-    let (_, arrays, nulls) = outer.clone().into_parts();
-    let whole = |column: &ArrayRef| -> Option<ArrayRef> {
-        let Some(nulls) = &nulls else { return Some(column.clone()) };
-        let is_null = arrow::array::BooleanArray::new(!nulls.inner(), None);
-        arrow::compute::nullif(column, &is_null).ok()
-    };
-    if let Some((at, _)) = outer.fields().find(name) {
-        return whole(&arrays[at]);
-    }
-    name.match_indices('.').find_map(|(dot, _)| {
-        let (at, _) = outer.fields().find(&name[..dot])?;
-        inner_column(&whole(&arrays[at])?, &name[dot + 1..])
-    })
+    let (fields, arrays, nulls) = outer.clone().into_parts();
+    let column = find_field(&fields, &arrays, name)?;
+    let Some(nulls) = nulls else { return Some(column) };
+    let is_null = arrow::array::BooleanArray::new(!nulls.inner(), None);
+    arrow::compute::nullif(&column, &is_null).ok()
 }
 
-/// Converts a column to a column type, whose Arrow type is `wanted`.
+/// Converts a column to a column type, whose Arrow type is `wanted`. Rows with values that the type does not represent are null in
+/// the result, and listed.
 pub(crate) fn cast_column(
     column: &ArrayRef,
     column_type: &ColumnType,
     wanted: &DataType,
-) -> Result<ArrayRef, String> {
+) -> Result<(ArrayRef, Vec<InexactRow>), String> {
     if column.data_type() == wanted {
-        return Ok(column.clone());
+        return Ok((column.clone(), Vec::new()));
     }
     if !has_type(column.data_type()) {
         check_items(untyped_items(column))?;
@@ -237,15 +227,8 @@ pub(crate) fn cast_column(
             ));
         }
         if column.data_type() == &DataType::Null {
-            return Ok(null_column(column_type, column.len()));
+            return Ok((null_column(column_type, column.len()), Vec::new()));
         }
     }
-    let column = &plain_values(column)?;
-    let column = match column.data_type() {
-        // Create views of the dictionary. Copies of its values could need much memory.
-        DataType::Dictionary(..) if matches!(wanted, DataType::Utf8View | DataType::BinaryView) => column,
-        DataType::Dictionary(_, values) => &cast(column, values).map_err(|error| error.to_string())?,
-        _ => column,
-    };
-    cast(column, wanted).map_err(|error| error.to_string())
+    cast_exact(&plain_values(column)?, wanted)
 }

@@ -1,5 +1,6 @@
 //! Implements the file interface of the Parquet crate for shards.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +33,8 @@ pub(crate) struct ObjectReader {
     read_error: Arc<Mutex<Option<SourceError>>>,
     /// The last bytes of the shard, which `with_footer` has read.
     tail: Bytes,
+    /// The dictionaries that have been read already, by their offsets.
+    dictionaries: Arc<HashMap<u64, Bytes>>,
     /// Remaining number of bytes for decompressed pages. `None` without a limit.
     remaining_page_bytes: Option<Arc<AtomicU64>>,
     /// The column chunks that are read; empty if no codec requires a check before pages are decompressed.
@@ -47,6 +50,7 @@ impl ObjectReader {
             object,
             read_error: Arc::default(),
             tail: Bytes::new(),
+            dictionaries: Arc::default(),
             remaining_page_bytes: None,
             checked_chunks: Arc::default(),
         }
@@ -87,6 +91,17 @@ impl ObjectReader {
         }
         self.tail = tail;
         Ok(self)
+    }
+
+    /// Adds dictionaries that have been read already, by their offsets.
+    pub(super) fn with_dictionaries(self, dictionaries: HashMap<u64, Bytes>) -> Self {
+        Self { dictionaries: Arc::new(dictionaries), ..self }
+    }
+
+    /// Returns a dictionary that has been read already. `None` for all other ranges.
+    fn dictionary(&self, range: &Range<u64>) -> Option<Bytes> {
+        let dictionary = self.dictionaries.get(&range.start)?;
+        (range.start + dictionary.len() as u64 == range.end).then(|| dictionary.clone())
     }
 
     /// Limits the total size of the decompressed pages.
@@ -165,13 +180,19 @@ impl AsyncFileReader for ObjectReader {
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         async move {
+            let mut parts = vec![Bytes::new(); ranges.len()];
+            let mut order = Vec::with_capacity(ranges.len());
+            for (at, range) in ranges.iter().enumerate() {
+                match self.dictionary(range) {
+                    Some(dictionary) => parts[at] = dictionary,
+                    None => order.push(at),
+                }
+            }
             // Sort the ranges, which are in column order, by their offset in the file.
-            let mut order: Vec<usize> = (0..ranges.len()).collect();
             order.sort_by_key(|&at| ranges[at].start);
             let sorted: Vec<Range<u64>> = order.iter().map(|&at| ranges[at].clone()).collect();
             let (buffers, spans) =
                 self.object.read_ranges(&sorted).await.map_err(|error| self.store_error(error))?;
-            let mut parts = vec![Bytes::new(); ranges.len()];
             for (at, span) in order.into_iter().zip(spans) {
                 parts[at] = buffers[span.buffer].slice(span.start..span.start + span.len);
             }

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, BinaryArray, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array,
-    Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+    Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Int64Type};
-use feedline_data::pipeline::Format;
-use feedline_data::schema::{ColumnType, Schema};
+use feedline_data::manifest::Manifest;
+use feedline_data::pipeline::{Format, Source};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use parquet::arrow::ArrowWriter;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::WriterProperties;
 
-use crate::testing::{Fixture, fixture};
-use crate::{BlockRead, SourceError};
+use crate::testing::{Fixture, fixture, lines};
+use crate::{BlockRead, Dataset, RowFailure, SourceError, Stores};
 
-fn write(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+pub(super) fn write(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
     writer.write(batch).unwrap();
@@ -100,18 +101,6 @@ async fn large_row_groups_are_read_in_parts() {
 }
 
 #[tokio::test]
-async fn without_a_page_index_there_are_few_parts() {
-    let properties = WriterProperties::builder()
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_offset_index_disabled(true)
-        .build();
-    let all = large(25_000, properties).read_all().await;
-    assert_eq!(all.index.blocks.len(), 2);
-    assert_eq!(all.rows().len(), 25_000);
-}
-
-#[tokio::test]
 async fn other_columns_are_not_read() {
     let fixture = large(5_000, WriterProperties::builder().set_dictionary_enabled(false).build());
     let shard = fixture.index().await.unwrap();
@@ -127,9 +116,61 @@ async fn other_columns_are_not_read() {
     assert!(rows.store_bytes < 100_000 && rows.batch.num_columns() == 1, "{}", rows.store_bytes);
     let none = BlockRead { schema: &Schema::default(), ..read };
     assert_eq!(fixture.dataset.read_block(&none).await.unwrap().batch.num_rows(), 5_000);
+    // The coordinator has checked that a column that the shard does not have is optional.
     let other = Schema::new([("gone", ColumnType::Utf8)]);
-    let error = fixture.dataset.read_block(&BlockRead { schema: &other, ..read }).await.unwrap_err();
-    assert!(matches!(error, SourceError::SchemaMismatch { .. }), "{error}");
+    let rows = fixture.dataset.read_block(&BlockRead { schema: &other, ..read }).await.unwrap();
+    assert_eq!((rows.batch.num_rows(), rows.batch.column(0).null_count()), (5_000, 5_000));
+}
+
+#[tokio::test]
+async fn integers_are_widened_exactly_or_fail_their_row() {
+    let integers: ArrayRef =
+        Arc::new(Int64Array::from(vec![Some(7), None, Some((1 << 53) + 1), Some(1 << 53)]));
+    let fixture = shard(vec![("x", integers)]);
+    let indexed = fixture.index().await.unwrap();
+    let schema = Schema::new([("x", ColumnType::Scalar(ScalarType::Float64))]);
+    let read = BlockRead {
+        shard: &indexed.object,
+        block: &indexed.index.blocks[0],
+        compression: None,
+        schema: &schema,
+        rows: None,
+    };
+    let rows = fixture.dataset.read_block(&read).await.unwrap();
+    assert_eq!(lines(&rows.batch), ["7", "null", "null", "9007199254740992"]);
+    let reason = "column `x`: float64 does not represent 9007199254740993 exactly".to_owned();
+    assert_eq!(rows.failures, [RowFailure { row: 2, offset: 0, reason }]);
+}
+
+#[tokio::test]
+async fn a_column_without_values_takes_the_type_of_other_shards() {
+    let fixture = shard(vec![("x", Arc::new(NullArray::new(2)) as ArrayRef)]);
+    let nulls = fixture.index().await.unwrap();
+    assert_eq!(nulls.index.columns.untyped, ["x"]);
+    assert_eq!(fixture.read_all().await.rows(), ["null", "null"]);
+    let numbers = shard(vec![("x", Arc::new(Int64Array::from(vec![7])) as ArrayRef)]).index().await.unwrap();
+    let schema = Manifest::build(vec![nulls.clone(), numbers]).unwrap().schema;
+    assert_eq!(schema, Schema::new([("x", ColumnType::Scalar(ScalarType::Int64))]));
+    let block = &nulls.index.blocks[0];
+    let read = BlockRead { shard: &nulls.object, block, compression: None, schema: &schema, rows: None };
+    assert_eq!(lines(&fixture.dataset.read_block(&read).await.unwrap().batch), ["null", "null"]);
+}
+
+#[tokio::test]
+async fn optional_columns_may_be_missing() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let fixture = shard(vec![("x", numbers)]);
+    let url = fixture.shard().await.url;
+    let index = async |optional: &[&str]| {
+        let mut source = Source::parquet(&url).feature("x", "x").feature("v", "w");
+        source.optional = optional.iter().map(|name| (*name).to_owned()).collect();
+        let dataset = Dataset::new(source, Stores::new(Vec::new())).unwrap();
+        dataset.index_shard(&fixture.shard().await).await
+    };
+    let error = index(&[]).await.unwrap_err().to_string();
+    assert!(error.contains("declare `v: { name: w, optional: true }` under `source.features`"), "{error}");
+    let schema = index(&["v"]).await.unwrap().index.schema.unwrap();
+    assert_eq!(schema.names().collect::<Vec<_>>(), ["x"]);
 }
 
 #[tokio::test]
@@ -224,6 +265,54 @@ async fn rows_of_zero_encoded_bytes_are_in_blocks_of_bounded_size() {
     assert!(index.blocks.iter().all(|block| u64::from(block.rows) * 8 * 16 <= 256 << 20));
 }
 
+/// Columns `x`, `x`, `m.a`, and structs `m` with the fields `a` and `b`, and `c`.
+fn ambiguous() -> RecordBatch {
+    let ints = |value: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+    let structure = |fields: &[(&str, i64)]| -> ArrayRef {
+        let fields: Vec<(Arc<Field>, ArrayRef)> = fields
+            .iter()
+            .map(|(name, value)| (Arc::new(Field::new(*name, DataType::Int64, true)), ints(*value)))
+            .collect();
+        Arc::new(StructArray::from(fields))
+    };
+    let columns = [
+        ("x", ints(1)),
+        ("x", ints(2)),
+        ("m.a", ints(3)),
+        ("m", structure(&[("a", 4), ("b", 5)])),
+        ("m", structure(&[("c", 6)])),
+        ("m", ints(7)),
+    ];
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), true)).collect();
+    let columns = columns.into_iter().map(|(_, column)| column).collect();
+    RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns).unwrap()
+}
+
+#[tokio::test]
+async fn columns_with_the_same_name_are_an_error_if_they_are_read() {
+    let batch = ambiguous();
+    let parquet = write(&batch, WriterProperties::default());
+    let mut arrow = Vec::new();
+    let mut writer = arrow::ipc::writer::FileWriter::try_new(&mut arrow, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    for (bytes, format) in [(parquet, Format::Parquet), (arrow, Format::Arrow)] {
+        for (features, reason) in [
+            (&[][..], "columns 1 and 2 have the same name `x`: rename one of them"),
+            (&[("x", "x")], "have the same name `x`"),
+            (&[("y", "m.a")], "columns 3 and 4 have the same name `m.a`"),
+        ] {
+            let error = fixture(&bytes, format, features).index().await.unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        let features = [("b", "m.b"), ("c", "m.c"), ("m", "m")];
+        let all = fixture(&bytes, format, &features).read_all().await;
+        assert_eq!(all.rows(), ["5|6|7"], "{format:?}");
+    }
+}
+
 #[tokio::test]
 async fn columns_with_lzo_are_rejected() {
     let batch = RecordBatch::try_from_iter(many_kinds()).unwrap();
@@ -251,11 +340,13 @@ async fn fields_of_structs_in_lists_are_lists() {
     let offsets = arrow::buffer::OffsetBuffer::new(vec![0, 2, 2, 3].into());
     let nulls = Some(vec![true, false, true].into());
     let list = ListArray::new(item, offsets, Arc::new(items), nulls);
-    let nested =
-        shard(vec![("items", Arc::new(list)), ("items.n", Arc::new(Int64Array::from(vec![7, 8, 9])))]);
-    let all = nested.read_all().await;
-    assert_eq!(all.columns(), "items.name: list of text, items.n: int64");
-    assert_eq!(all.rows(), ["[a,null]|7", "null|8", "[c]|9"], "the first column of a name");
+    let list: ArrayRef = Arc::new(list);
+    let all = shard(vec![("items", list.clone())]).read_all().await;
+    assert_eq!(all.columns(), "items.name: list of text, items.n: list of int64");
+    assert_eq!(all.rows(), ["[a,null]|[1,2]", "null|null", "[c]|[3]"]);
     let batch = &all.blocks[0].batch;
     assert_eq!(batch.column(0).as_list::<i32>().values().len(), 3);
+    let other = Arc::new(Int64Array::from(vec![7, 8, 9]));
+    let error = shard(vec![("items", list), ("items.n", other)]).index().await.unwrap_err().to_string();
+    assert!(error.contains("columns 2 and 3 have the same name `items.n`"), "{error}");
 }

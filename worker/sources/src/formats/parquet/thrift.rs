@@ -62,8 +62,8 @@ pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     let mut all = 0_u64;
     while !input.0.is_empty() {
         let Ok(page) = input.page() else { break };
-        all = all.saturating_add(page.decompressed);
-        if input.take(page.stored).is_err() {
+        all = all.saturating_add(page.decompressed_bytes);
+        if input.take(page.stored_bytes).is_err() {
             break;
         }
     }
@@ -83,24 +83,52 @@ pub(super) fn pages(bytes: &[u8]) -> impl Iterator<Item = Page<'_>> {
     std::iter::from_fn(move || {
         loop {
             let header = input.page().ok()?;
-            let stored = input.take(header.stored).ok()?;
+            let stored = input.take(header.stored_bytes).ok()?;
             let levels = usize::try_from(header.level_bytes).ok()?;
             if header.is_compressed {
                 let stored = stored.get(levels..)?;
-                let decompressed_bytes = header.decompressed.saturating_sub(header.level_bytes);
+                let decompressed_bytes = header.decompressed_bytes.saturating_sub(header.level_bytes);
                 return Some(Page { stored, decompressed_bytes });
             }
         }
     })
 }
 
-/// The sizes in the header of a page.
-struct PageHeader {
-    decompressed: u64,
-    stored: u64,
+/// The header of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageHeader {
+    pub(super) kind: PageKind,
+    pub(super) decompressed_bytes: u64,
+    /// Without the header.
+    pub(super) stored_bytes: u64,
     /// The size of the levels before the compressed part of a page of version 2.
     level_bytes: u64,
     is_compressed: bool,
+}
+
+/// The kind of a page, and the number of its rows or values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageKind {
+    DataV1 { values: u64 },
+    DataV2 { rows: u64 },
+    Dictionary,
+    Other,
+}
+
+/// The fields of a `DataPageHeaderV2`.
+struct PageV2 {
+    rows: i64,
+    /// The size of the levels before the values.
+    level_bytes: i64,
+    is_compressed: bool,
+}
+
+/// Reads the header of the page at the start of these bytes. Returns the header and its length. `None` if the header is invalid or
+/// longer than the bytes.
+pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, u64)> {
+    let mut input = CompactReader(bytes);
+    let header = input.page().ok()?;
+    Some((header, (bytes.len() - input.0.len()) as u64))
 }
 
 /// Reads a message in the Thrift compact protocol. The field contains the unread bytes.
@@ -256,39 +284,63 @@ impl<'a> CompactReader<'a> {
 
     /// Reads a `PageHeader`.
     fn page(&mut self) -> Result<PageHeader, String> {
-        let (mut id, mut decompressed, mut stored) = (0, 0, 0);
-        let (mut level_bytes, mut is_compressed) = (0, true);
+        let (mut id, mut page_type, mut decompressed, mut stored) = (0, -1, 0, 0);
+        let (mut values, mut second) = (0, PageV2 { rows: 0, level_bytes: 0, is_compressed: true });
         while let Some((next, kind)) = self.field(id)? {
             id = next;
             match (id, kind) {
+                (1, I32) => page_type = self.signed()?,
                 (2, I32) => decompressed = self.signed()?,
                 (3, I32) => stored = self.signed()?,
-                (8, STRUCT) => (level_bytes, is_compressed) = self.page_v2()?,
+                // The first field of a `DataPageHeader` is the number of values.
+                (5, STRUCT) => values = self.number(1)?,
+                (8, STRUCT) => second = self.page_v2()?,
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
         let size = |size: i64| u64::try_from(size).map_err(|_| corrupted_error());
+        let kind = match page_type {
+            0 => PageKind::DataV1 { values: size(values)? },
+            2 => PageKind::Dictionary,
+            3 => PageKind::DataV2 { rows: size(second.rows)? },
+            _ => PageKind::Other,
+        };
         Ok(PageHeader {
-            decompressed: size(decompressed)?,
-            stored: size(stored)?,
-            level_bytes: size(level_bytes)?,
-            is_compressed,
+            kind,
+            decompressed_bytes: size(decompressed)?,
+            stored_bytes: size(stored)?,
+            level_bytes: size(second.level_bytes)?,
+            is_compressed: second.is_compressed,
         })
     }
 
-    /// Reads a `DataPageHeaderV2`. Returns the size of the levels, and whether the values are compressed.
-    fn page_v2(&mut self) -> Result<(i64, bool), String> {
-        let (mut id, mut level_bytes, mut is_compressed) = (0, 0_i64, true);
+    /// Reads a struct, and returns the number in one of its fields, or 0.
+    fn number(&mut self, wanted: i64) -> Result<i64, String> {
+        let (mut id, mut number) = (0, 0);
         while let Some((next, kind)) = self.field(id)? {
             id = next;
-            match (id, kind) {
-                (5 | 6, I32) => level_bytes = level_bytes.saturating_add(self.signed()?),
-                // The type of a boolean field contains its value.
-                (7, kind @ (1 | 2)) => is_compressed = kind == 1,
+            match kind {
+                I32 if id == wanted => number = self.signed()?,
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
-        Ok((level_bytes, is_compressed))
+        Ok(number)
+    }
+
+    /// Reads a `DataPageHeaderV2`.
+    fn page_v2(&mut self) -> Result<PageV2, String> {
+        let (mut id, mut page) = (0, PageV2 { rows: 0, level_bytes: 0, is_compressed: true });
+        while let Some((next, kind)) = self.field(id)? {
+            id = next;
+            match (id, kind) {
+                (3, I32) => page.rows = self.signed()?,
+                (5 | 6, I32) => page.level_bytes = page.level_bytes.saturating_add(self.signed()?),
+                // The type of a boolean field contains its value.
+                (7, kind @ (1 | 2)) => page.is_compressed = kind == 1,
+                _ => self.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Ok(page)
     }
 }
 

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
 use feedline_data::schema::{ColumnType, ScalarType};
 
-use crate::columns::column_type;
+use crate::columns::{NO_ELEMENTS, column_type, with_tensor_shape};
 
 /// Maximum number of items of a column that can have more items than the file has bytes: list views, which may overlap, runs, and
 /// items that are all null.
@@ -20,6 +20,11 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 const MILLIS_PER_DAY: i64 = 86_400_000;
 /// Maximum number of decimal digits of which every number fits into 64 bits.
 const MAX_INTEGER_DIGITS: u8 = 18;
+
+/// Returns the column type of the values of a field without structs, as [`value_type`]. A field may contain the shape of a tensor.
+pub(crate) fn field_value_type(field: &Field) -> Result<ColumnType, String> {
+    with_tensor_shape(value_type(field.data_type())?, field)
+}
 
 /// Returns the column type of the values of a type without structs. Timestamps, times and durations are microseconds, dates are days,
 /// and decimals are integers if they have no fraction and at most 18
@@ -39,13 +44,14 @@ pub(crate) fn value_type(data_type: &DataType) -> Result<ColumnType, String> {
         T::Null => ColumnType::Utf8,
         T::Dictionary(_, values) => value_type(values)?,
         T::RunEndEncoded(_, values) => value_type(values.data_type())?,
-        T::FixedSizeList(item, length) => match (value_type(item.data_type())?, u32::try_from(*length)) {
+        T::FixedSizeList(_, 0) => return Err(NO_ELEMENTS.to_owned()),
+        T::FixedSizeList(item, length) => match (field_value_type(item)?, u32::try_from(*length)) {
             (ColumnType::Scalar(scalar), Ok(extent)) => ColumnType::Tensor { scalar, shape: vec![extent] },
             (_, Err(_)) => return Err(format!("invalid list length {length}")),
             (other, Ok(_)) => ColumnType::List(Box::new(other)),
         },
-        other => match list_item_type(other) {
-            Some(item) => ColumnType::List(Box::new(value_type(item)?)),
+        other => match list_item(other) {
+            Some(item) => ColumnType::List(Box::new(field_value_type(item)?)),
             None => column_type(other)?,
         },
     })
@@ -73,13 +79,18 @@ pub(crate) fn has_type(data_type: &DataType) -> bool {
 
 /// The type of the items of a list. The items of a map are its entries.
 pub(crate) fn list_item_type(data_type: &DataType) -> Option<&DataType> {
+    list_item(data_type).map(Field::data_type)
+}
+
+/// The field of the items of a list. The items of a map are its entries.
+pub(crate) fn list_item(data_type: &DataType) -> Option<&Field> {
     match data_type {
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::ListView(item)
         | DataType::LargeListView(item)
         | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => Some(item.data_type()),
+        | DataType::Map(item, _) => Some(item.as_ref()),
         _ => None,
     }
 }

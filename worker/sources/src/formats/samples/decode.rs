@@ -7,11 +7,12 @@ use super::values::ValueColumn;
 use super::{SampleLayout, ValueEncoding};
 use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::{merge_failures, row_failures};
 use crate::formats::parquet::fields::cast_column;
 use crate::object::BufferSpan;
 use crate::reader::{BlockRead, DecodedBlock, RowFailure};
 use crate::rows::RowSet;
-use crate::select::{ResolvedColumn, Selection};
+use crate::select::{InferenceNotes, ResolvedColumn, Selection};
 
 /// Builds the index of a shard. `sample` is the first sample of the file if the layout needs one.
 pub(crate) fn build_index(
@@ -22,9 +23,9 @@ pub(crate) fn build_index(
     selection: &Selection,
 ) -> Result<ShardIndex, SourceError> {
     let found = columns(layout, sample).map_err(|reason| SourceError::corrupt(shard, 0, reason))?;
-    let schema = selection.schema(shard, &found)?;
+    let (schema, columns) = selection.resolve_fixed(shard, &found, &InferenceNotes::default())?;
     let schema = (!blocks.is_empty()).then_some(schema);
-    Ok(ShardIndex { blocks, schema, ..ShardIndex::default() })
+    Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
 }
 
 /// Returns the columns of a layout.
@@ -91,8 +92,12 @@ pub(crate) fn decode_rows(
         held_bytes += bytes;
         // The type of the dataset may be wider than the type of the shard.
         let column = cast_column(&column, &field.column_type, &arrow_type(&field.column_type));
-        columns.push(column.map_err(|reason| corrupt(format!("column `{}`: {reason}", field.name)))?);
+        let (column, inexact) =
+            column.map_err(|reason| corrupt(format!("column `{}`: {reason}", field.name)))?;
+        failures.extend(row_failures(&field.name, inexact, |row| rows.rows[row].offset));
+        columns.push(column);
     }
+    merge_failures(&mut failures);
     let batch = build_batch(read.schema, columns, count).map_err(corrupt)?;
     Ok(DecodedBlock { batch, failures, held_bytes })
 }

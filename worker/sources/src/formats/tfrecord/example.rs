@@ -3,11 +3,7 @@
 //! An example is `Example { 1: Features { 1: map<1: name, 2: Feature> } }`. A `Feature` contains one of `1: BytesList`,
 //! `2: FloatList` and `3: Int64List`. Each list is `{ 1: repeated value }`. Numbers may be packed.
 
-use feedline_data::schema::MAX_COLUMNS;
-use feedline_data::schema::{ColumnType, ScalarType};
-
 use crate::limits::MAX_FEATURES;
-use crate::select::ResolvedColumn;
 
 pub(crate) type MalformedExample = &'static str;
 
@@ -54,7 +50,8 @@ pub(crate) fn read_features<'a>(
     Ok(())
 }
 
-fn read_entry(entry: &[u8]) -> Result<(&[u8], FeatureValues<'_>), MalformedExample> {
+/// Returns the name and the values of an entry of the feature map.
+pub(super) fn read_entry(entry: &[u8]) -> Result<(&[u8], FeatureValues<'_>), MalformedExample> {
     let mut name: &[u8] = &[];
     let mut values = FeatureValues::Unset;
     let mut entry = MessageReader(entry);
@@ -178,94 +175,5 @@ impl<'a> MessageReader<'a> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or("a value exceeds the end of the record")?;
         self.0 = rest;
         Ok(taken)
-    }
-}
-
-/// Infers the columns from the first records.
-#[derive(Default)]
-pub(crate) struct SchemaScan {
-    example_count: usize,
-    features: Vec<FeatureSummary>,
-}
-
-/// Statistics of a feature in the first records.
-struct FeatureSummary {
-    name: String,
-    kind: &'static str,
-    /// The number of examples in which the feature has exactly one value.
-    single_value_count: usize,
-}
-
-impl SchemaScan {
-    /// Adds a record. Skips a malformed record. The error is reported when the record is read.
-    pub(crate) fn add(&mut self, example: &[u8]) -> Result<(), String> {
-        let mut features = Vec::new();
-        let is_example = read_features(example, |name, values| features.push((name, values))).is_ok();
-        if !is_example {
-            return Ok(());
-        }
-        self.example_count += 1;
-        for (name, values) in features {
-            let mut count = 0;
-            let counted = match values {
-                FeatureValues::Unset => continue,
-                FeatureValues::Bytes(list) => each_bytes(list, |_| count += 1),
-                FeatureValues::Floats(list) => each_float(list, |_| count += 1),
-                FeatureValues::Ints(list) => each_int(list, |_| count += 1),
-            };
-            if counted.is_ok() {
-                self.record(&String::from_utf8_lossy(name), values.kind(), count)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The number of records that were valid examples.
-    pub(crate) fn example_count(&self) -> usize {
-        self.example_count
-    }
-
-    /// Returns the columns, sorted by name. `None` if no record was a valid example.
-    pub(crate) fn columns(&self) -> Option<Vec<ResolvedColumn>> {
-        if self.example_count == 0 {
-            return None;
-        }
-        let mut found: Vec<ResolvedColumn> =
-            self.features.iter().map(|seen| (seen.name.clone(), Ok(self.type_of(seen)))).collect();
-        // Sort, because the order of a protobuf map is undefined.
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        Some(found)
-    }
-
-    fn record(&mut self, name: &str, kind: &'static str, count: usize) -> Result<(), String> {
-        let known = self.features.iter().position(|seen| seen.name == name);
-        if known.is_none() && self.features.len() == MAX_COLUMNS {
-            return Err(format!(
-                "the first records exceed the limit of {MAX_COLUMNS} features: write fewer features, or combine \
-                 features into lists"
-            ));
-        }
-        let at = known.unwrap_or_else(|| {
-            self.features.push(FeatureSummary { name: name.to_owned(), kind, single_value_count: 0 });
-            self.features.len() - 1
-        });
-        let seen = &mut self.features[at];
-        if seen.kind != kind {
-            return Err(format!(
-                "feature `{name}` has type {kind} in this record, but {} in earlier records",
-                seen.kind
-            ));
-        }
-        seen.single_value_count += usize::from(count == 1);
-        Ok(())
-    }
-
-    fn type_of(&self, seen: &FeatureSummary) -> ColumnType {
-        let item = match seen.kind {
-            "bytes" => ColumnType::Binary,
-            "float" => ColumnType::Scalar(ScalarType::Float32),
-            _ => ColumnType::Scalar(ScalarType::Int64),
-        };
-        if seen.single_value_count == self.example_count { item } else { ColumnType::List(Box::new(item)) }
     }
 }

@@ -7,8 +7,10 @@ use crate::rows::SplitError;
 
 /// Size of the length and its checksum.
 pub(super) const HEADER_BYTES: usize = 12;
+/// Size of the checksum of the data.
+pub(super) const FOOTER_BYTES: usize = 4;
 /// Number of bytes that framing adds to the data.
-const FRAME_BYTES: u64 = 16;
+const FRAME_BYTES: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
 
 /// Verifies the checksums of a framed record. Returns the data.
 pub(super) fn verified_data(record: &[u8]) -> Result<&[u8], String> {

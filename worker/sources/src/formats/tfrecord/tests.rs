@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use feedline_data::pipeline::Format;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use proptest::prelude::*;
 
 use super::TfRecordReader;
+use crate::BlockRead;
 use crate::local::LocalFile;
 use crate::object::Object;
 use crate::reader::FormatReader;
@@ -42,28 +44,110 @@ async fn every_type_of_feature_is_read() {
 }
 
 #[tokio::test]
-async fn features_are_selected_and_renamed_and_errors_suggest_the_nearest() {
+async fn features_are_selected_and_renamed() {
     let bytes = tfrecord(&records(&[3]));
     let all = fixture(&bytes, Format::TfRecord, &[("y", "label")]).read_all().await;
     assert_eq!((all.columns().as_str(), all.rows()), ("y: int64", vec!["-1".to_owned()]));
-    let wrong = fixture(&bytes, Format::TfRecord, &[("y", "lable")]);
-    let error = wrong.index().await.unwrap_err().to_string();
-    assert!(error.contains("`lable`") && error.contains("did you mean `label`"), "{error}");
+    // The coordinator checks that a column is in any shard.
+    let wrong = fixture(&bytes, Format::TfRecord, &[("y", "lable")]).index().await.unwrap().index;
+    assert_eq!(wrong.schema.unwrap().fields, []);
+    assert_eq!(wrong.columns.ignored, ["boxes", "image", "label"]);
 }
 
 #[tokio::test]
-async fn a_row_that_does_not_match_the_columns_fails() {
+async fn features_of_all_records_are_columns() {
+    let mut all = records(&[2; 40]);
+    all.push(example(&[("label", Feature::Ints(&[1, 2])), ("late", Feature::Bytes(&[b"x"]))]));
+    let read = shard(&tfrecord(&all)).read_all().await;
+    assert_eq!(read.columns(), "boxes: list of float32, image: bytes, label: list of int64, late: bytes");
+    assert_eq!(read.rows()[40], "[]|null|[1,2]|x");
+    assert_eq!(read.rows()[0], "[]|aa|[-1]|null");
+    assert_eq!(read.failures(), []);
+}
+
+#[tokio::test]
+async fn a_missing_feature_is_null_or_empty() {
+    let mut all = records(&[2; 3]);
+    all.push(example(&[("label", Feature::Ints(&[5]))]));
+    let read = shard(&tfrecord(&all)).read_all().await;
+    assert_eq!(read.columns(), "boxes: list of float32, image: bytes, label: int64");
+    assert_eq!(read.rows()[3], "[]|null|5");
+    assert_eq!(read.failures(), []);
+}
+
+#[tokio::test]
+async fn a_feature_of_another_type_fails_its_row() {
     let mut all = records(&[2; 17]);
-    all.push(example(&[("label", Feature::Ints(&[1, 2])), ("image", Feature::Bytes(&[b"x"]))]));
     all.push(example(&[("label", Feature::Floats(&[1.0])), ("image", Feature::Bytes(&[b"x"]))]));
-    all.push(example(&[("image", Feature::Bytes(&[b"x"]))]));
     let read = shard(&tfrecord(&all)).read_all().await;
     let reasons: Vec<(u32, String)> = read.failures().into_iter().map(|it| (it.row, it.reason)).collect();
-    assert_eq!(reasons.len(), 3);
-    assert!(reasons[0].0 == 17 && reasons[0].1.contains("`label` has 2 values"), "{reasons:?}");
-    assert!(reasons[1].1.contains("values of type float"), "{reasons:?}");
-    assert!(reasons[2].1.contains("is missing"), "{reasons:?}");
+    assert_eq!(reasons.len(), 1);
+    assert!(reasons[0].0 == 17 && reasons[0].1.contains("`label` has values of type float"), "{reasons:?}");
     assert_eq!(read.rows()[17], "[]|x|null");
+}
+
+/// Reads all rows of a shard with the given columns.
+async fn read_as(records: &[Vec<u8>], schema: &Schema) -> (Vec<String>, Vec<String>) {
+    let fixture = shard(&tfrecord(records));
+    let indexed = fixture.index().await.unwrap();
+    let read = BlockRead {
+        shard: &indexed.object,
+        block: &indexed.index.blocks[0],
+        compression: None,
+        schema,
+        rows: None,
+    };
+    let rows = fixture.dataset.read_block(&read).await.unwrap();
+    (lines(&rows.batch), rows.failures.into_iter().map(|failure| failure.reason).collect())
+}
+
+#[tokio::test]
+async fn numbers_are_widened_exactly_or_fail_their_row() {
+    let double = || ColumnType::Scalar(ScalarType::Float64);
+    let integer = |value: i64| example(&[("x", Feature::Ints(&[value])), ("y", Feature::Ints(&[value, 1]))]);
+    let schema =
+        Schema::new([("x", double()), ("y", ColumnType::List(Box::new(double()))), ("z", ColumnType::Image)]);
+    let (rows, reasons) = read_as(&[integer(7), integer((1 << 53) + 1)], &schema).await;
+    assert_eq!(rows, ["7|[7,1]|null", "null|null|null"]);
+    assert_eq!(
+        reasons,
+        ["feature `x` has the value 9007199254740993, which float64 does not represent exactly"]
+    );
+    let float = example(&[("x", Feature::Floats(&[0.5]))]);
+    assert_eq!(read_as(&[float], &schema).await.0, ["0.5|[]|null"]);
+}
+
+#[tokio::test]
+async fn features_of_large_records_are_found_without_reading_their_data() {
+    let image = vec![b'x'; 1 << 20];
+    let record = |late: bool, label: &[i64]| {
+        let images = [image.as_slice()];
+        let mut features = vec![("image", Feature::Bytes(&images)), ("label", Feature::Ints(label))];
+        if late {
+            features.push(("late", Feature::Ints(&[5])));
+        }
+        example(&features)
+    };
+    let mut all = vec![record(false, &[1]); 30];
+    all.push(record(true, &[1]));
+    all.extend(vec![record(false, &[1]); 9]);
+    let late = shard(&tfrecord(&all)).index().await.unwrap();
+    let schema = late.index.schema.unwrap();
+    assert_eq!(schema.names().collect::<Vec<_>>(), ["image", "label", "late"]);
+    assert_eq!(schema.get("late"), Some(&ColumnType::Scalar(ScalarType::Int64)));
+    all[35] = record(false, &[1, 2]);
+    let list = shard(&tfrecord(&all)).index().await.unwrap().index.schema.unwrap();
+    assert_eq!(list.get("label"), Some(&ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int64)))));
+    // Two large values in one feature.
+    all[36] = example(&[("image", Feature::Bytes(&[image.as_slice(), image.as_slice()]))]);
+    let list = shard(&tfrecord(&all)).index().await.unwrap().index.schema.unwrap();
+    assert_eq!(list.get("image"), Some(&ColumnType::List(Box::new(ColumnType::Binary))));
+    // A damaged record does not change the columns.
+    let mut bytes = tfrecord(&[record(false, &[1]), record(true, &[1])]);
+    let end = bytes.len() - 1;
+    bytes[end] ^= 1;
+    let damaged = shard(&bytes).index().await.unwrap().index.schema.unwrap();
+    assert_eq!(damaged.names().collect::<Vec<_>>(), ["image", "label"]);
 }
 
 #[tokio::test]

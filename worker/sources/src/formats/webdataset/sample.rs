@@ -7,9 +7,13 @@ use arrow::array::{ArrayRef, Int64Builder, StringViewBuilder};
 use bytes::Bytes;
 use feedline_data::schema::{ColumnType, ScalarType};
 
+use super::divided_rows::OtherPart;
+use super::member_types::UnreadableMember;
+use super::repeated_keys::divided;
 use super::tar;
-use crate::columns::build_batch;
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::{InexactRow, cast_exact};
 use crate::limits::MAX_SAMPLE_MEMBERS;
 use crate::object::BufferSpan;
 use crate::reader::{BlockRead, DecodedBlock, RowFailure};
@@ -20,27 +24,25 @@ use crate::views::Views;
 /// Name of the column with the keys of the samples.
 pub(super) const KEY: &str = "__key__";
 
-/// Decodes samples to the requested columns. A missing member is null.
+/// Decodes samples to the requested columns. A missing member is null. All rows fail if they are parts of divided samples.
 pub(super) fn decode(
     rows: &RowSet,
     read: &BlockRead<'_>,
     selection: &Selection,
+    other_part: Option<OtherPart>,
 ) -> Result<DecodedBlock, SourceError> {
     let names = selection.data_names(read.schema);
     let mut columns = Vec::with_capacity(names.len());
     for (field, name) in read.schema.fields.iter().zip(&names) {
-        let column = Column::new(name, &field.column_type, &rows.buffers, rows.rows.len());
-        columns.push(column.ok_or_else(|| SourceError::SchemaMismatch {
-            url: read.shard.url.clone(),
-            reason: format!(
-                "column `{}` has type {}, which members do not support",
-                field.name, field.column_type
-            ),
-        })?);
+        columns.push(Column::new(name, &field.column_type, &rows.buffers, rows.rows.len()));
     }
     let mut failures = Vec::new();
     for (index, row) in rows.rows.iter().enumerate() {
-        let failed = match Sample::parse(rows.bytes(index)) {
+        let sample = Sample::parse(rows.bytes(index)).and_then(|sample| match other_part {
+            Some(other_part) => Err(divided(&sample.key, other_part)),
+            None => Ok(sample),
+        });
+        let failed = match sample {
             Ok(sample) => append_row(&mut columns, &names, &sample, rows, index),
             Err(reason) => {
                 columns.iter_mut().for_each(Column::append_null);
@@ -50,7 +52,19 @@ pub(super) fn decode(
         failures.extend(failed.map(|reason| RowFailure { row: index as u32, offset: row.offset, reason }));
     }
     let has_views = columns.iter().any(|column| matches!(column, Column::Views(_)));
-    let columns: Vec<ArrayRef> = columns.into_iter().map(Column::finish).collect();
+    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(columns.len());
+    for (column, (field, name)) in columns.into_iter().zip(read.schema.fields.iter().zip(&names)) {
+        let (column, inexact) = cast_exact(&column.finish(), &arrow_type(&field.column_type))
+            .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
+        for InexactRow { row, reason } in inexact {
+            let reason = format!("member `{name}`: {reason}");
+            failures.push(RowFailure { row: row as u32, offset: rows.rows[row].offset, reason });
+        }
+        arrays.push(column);
+    }
+    failures.sort_by_key(|failure| failure.row);
+    failures.dedup_by_key(|failure| failure.row);
+    let columns = arrays;
     let held_bytes = columns.len() * rows.rows.len() * 17 + if has_views { rows.held_bytes() } else { 0 };
     let batch = build_batch(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
@@ -67,7 +81,7 @@ fn append_row(
 ) -> Option<String> {
     let mut first_error = None;
     for (column, name) in columns.iter_mut().zip(names) {
-        let appended = match (&mut *column, sample.body(name)) {
+        let appended = match (&mut *column, sample.member(name).map(|member| &member.body)) {
             (Column::Key(builder), _) => {
                 builder.append_value(&sample.key);
                 Ok(())
@@ -76,12 +90,16 @@ fn append_row(
                 column.append_null();
                 Ok(())
             }
-            (Column::Views(views), Some(body)) => {
+            (_, Some(Err(unreadable))) => Err(unreadable.to_string()),
+            (Column::Views(views), Some(Ok(body))) => {
                 let span = rows.rows[index].span;
                 views.append(BufferSpan { start: span.start + body.start, len: body.len(), ..span })
             }
-            (Column::Int(builder), Some(body)) => {
-                parse_int(&rows.bytes(index)[body]).map(|value| builder.append_value(value))
+            (Column::Int(builder), Some(Ok(body))) => {
+                parse_int(&rows.bytes(index)[body.clone()]).map(|value| builder.append_value(value))
+            }
+            (Column::Absent(column_type, _), Some(_)) => {
+                Err(format!("the column has type {column_type}, which members do not support"))
             }
         };
         if let Err(reason) = appended {
@@ -101,13 +119,21 @@ fn parse_int(text: &[u8]) -> Result<i64, String> {
 
 struct Sample {
     key: String,
-    members: Vec<(String, Range<usize>)>,
+    members: Vec<SampleMember>,
+}
+
+struct SampleMember {
+    /// The extension in lower case, which is the name of the column.
+    extension: String,
+    name: String,
+    /// The range of the body, or why it cannot be read.
+    body: Result<Range<usize>, UnreadableMember>,
 }
 
 impl Sample {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut sample = Self { key: String::new(), members: Vec::new() };
-        let (mut duplicate, mut has_too_many) = (None, false);
+        let (mut conflict, mut has_too_many) = (None, false);
         tar::each_member(bytes, |member| {
             let Some((key, extension)) = key_and_extension(&member.name) else { return };
             sample.key = key.to_owned();
@@ -116,23 +142,49 @@ impl Sample {
                 return;
             }
             let extension = extension.to_lowercase();
-            if sample.body(&extension).is_some() {
-                duplicate = Some(member.name.clone());
+            if let Some(other) = sample.member(&extension) {
+                conflict = Some(if other.name == member.name {
+                    format!("the sample has two members with the name `{}`", member.name)
+                } else {
+                    format!(
+                        "the sample has two members for the column `{extension}`, `{}` and `{}`",
+                        other.name, member.name
+                    )
+                });
+            } else if extension == KEY {
+                conflict =
+                    Some(format!("the member `{}` has the name of the column with the keys", member.name));
             }
-            sample.members.push((extension, member.body));
+            if member.unreadable == Some(UnreadableMember::NameNotUtf8) {
+                conflict = Some(format!("member `{}`: {}", member.name, UnreadableMember::NameNotUtf8));
+            }
+            let body = match member.unreadable {
+                None => Ok(member.body),
+                Some(unreadable) => sample.resolve_link(unreadable),
+            };
+            sample.members.push(SampleMember { extension, name: member.name, body });
         })
         .map_err(|bad| bad.reason)?;
         if has_too_many {
             return Err(too_many_members(&sample.key));
         }
-        match duplicate {
-            Some(name) => Err(format!("the sample has two members with the name `{name}`")),
+        match conflict {
+            Some(reason) => Err(reason),
             None => Ok(sample),
         }
     }
 
-    fn body(&self, extension: &str) -> Option<Range<usize>> {
-        self.members.iter().find(|(known, _)| known == extension).map(|(_, body)| body.clone())
+    /// Returns the body of the earlier member of the sample to which a hard link refers.
+    fn resolve_link(&self, unreadable: UnreadableMember) -> Result<Range<usize>, UnreadableMember> {
+        let target = match &unreadable {
+            UnreadableMember::HardLink(target) => self.members.iter().find(|member| member.name == *target),
+            _ => None,
+        };
+        target.and_then(|target| target.body.clone().ok()).ok_or(unreadable)
+    }
+
+    fn member(&self, extension: &str) -> Option<&SampleMember> {
+        self.members.iter().find(|member| member.extension == extension)
     }
 }
 
@@ -140,17 +192,22 @@ enum Column {
     Key(StringViewBuilder),
     Views(Views),
     Int(Int64Builder),
+    /// A column of another dataset of a mix. Members cannot have this type. The field is the type and the number of rows.
+    Absent(ColumnType, usize),
 }
 
 impl Column {
-    fn new(name: &str, column_type: &ColumnType, buffers: &[Bytes], rows: usize) -> Option<Self> {
-        Some(match column_type {
+    fn new(name: &str, column_type: &ColumnType, buffers: &[Bytes], rows: usize) -> Self {
+        match column_type {
             ColumnType::Utf8 if name == KEY => Self::Key(StringViewBuilder::with_capacity(rows)),
             ColumnType::Utf8 => Self::Views(Views::text(buffers, rows)),
             ColumnType::Binary => Self::Views(Views::binary(buffers, rows)),
-            ColumnType::Scalar(ScalarType::Int64) => Self::Int(Int64Builder::with_capacity(rows)),
-            _ => return None,
-        })
+            // The type of all shards may be wider than that of members.
+            ColumnType::Scalar(ScalarType::Int64 | ScalarType::UInt64 | ScalarType::Float64) => {
+                Self::Int(Int64Builder::with_capacity(rows))
+            }
+            _ => Self::Absent(column_type.clone(), 0),
+        }
     }
 
     fn append_null(&mut self) {
@@ -158,6 +215,7 @@ impl Column {
             Self::Key(builder) => builder.append_null(),
             Self::Views(views) => views.append_null(),
             Self::Int(builder) => builder.append_null(),
+            Self::Absent(_, rows) => *rows += 1,
         }
     }
 
@@ -166,6 +224,7 @@ impl Column {
             Self::Key(mut builder) => Arc::new(builder.finish()),
             Self::Views(views) => views.finish(),
             Self::Int(mut builder) => Arc::new(builder.finish()),
+            Self::Absent(column_type, rows) => null_column(&column_type, rows),
         }
     }
 }

@@ -110,7 +110,7 @@ fn features_of_examples_are_columns() {
     let decoder =
         PayloadDecoder::new(&Payload { format: PayloadFormat::Example, ..Payload::default() }, None);
     let samples = [first.as_bytes(), second.as_bytes()];
-    let columns = futures::executor::block_on(decoder.columns(&samples, None)).ok().flatten().unwrap();
+    let (columns, _) = futures::executor::block_on(decoder.columns(&samples, None)).ok().flatten().unwrap();
     let int64 = ColumnType::Scalar(ScalarType::Int64);
     assert_eq!(
         columns,

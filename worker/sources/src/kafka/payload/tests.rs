@@ -139,7 +139,7 @@ type Decoded = (BTreeMap<String, ArrayRef>, Vec<RowFailure>);
 
 async fn decode(decoder: &PayloadDecoder, topic: &str, payloads: &[Vec<u8>]) -> Decoded {
     let id = decoder.reader_schema(topic).await.unwrap();
-    let Ok(Some(columns)) = decoder.columns(&[], id).await else { panic!("no columns") };
+    let Ok(Some((columns, _))) = decoder.columns(&[], id).await else { panic!("no columns") };
     let columns: Vec<(String, ColumnType)> =
         columns.into_iter().filter_map(|(name, column_type)| Some((name, column_type.ok()?))).collect();
     let wanted: Vec<(&str, &ColumnType)> =

@@ -1,0 +1,30 @@
+//! Results of indexing about columns, in addition to their names and types.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::ColumnType;
+
+/// Additional results of indexing about the columns of a shard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnNotes {
+    /// Columns of the schema whose values are all null or empty lists. The type in the schema is a placeholder, in which
+    /// elements are text. Other shards determine the type.
+    pub untyped: Vec<String>,
+    /// Columns in which values of different types have a common type.
+    pub widened: Vec<WidenedColumn>,
+    /// Names of columns in the data that `source.features` does not contain.
+    pub ignored: Vec<String>,
+    /// Whether all rows have the same columns. Other columns of the dataset must then be optional.
+    pub is_fixed: bool,
+}
+
+/// A column whose values were converted without loss to a wider type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WidenedColumn {
+    /// Name of the column in the pipeline.
+    pub column: String,
+    /// A type of values in the data.
+    pub from: ColumnType,
+    /// The type of the column.
+    pub to: ColumnType,
+}

@@ -1,0 +1,385 @@
+//! The locations of the pages of large row groups, so that a block reads only its pages. Many writers store no page index. In
+//! this case, the headers of the pages are read once per column chunk.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::{DataType, Schema};
+use feedline_contained::contained;
+use futures::{StreamExt, TryStreamExt};
+use parquet::basic::{Compression, Type};
+use parquet::file::metadata::page_index::PageIndexProvider;
+use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, ParquetMetaData};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
+use tokio::sync::OnceCell;
+
+use super::VIEW_BYTES;
+use super::thrift::{PageHeader, PageKind, page_header};
+use crate::error::SourceError;
+use crate::object::Object;
+
+/// Maximum number of pages of a column chunk whose headers are read.
+const MAX_PAGES: usize = 1 << 16;
+/// Number of bytes that are read for the first header. Later headers are usually as long as the previous one.
+const FIRST_HEADER_BYTES: u64 = 256;
+/// Maximum length of a header, which may contain the smallest and the largest value of the page.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// Maximum number of column chunks of a row group whose headers are read at the same time.
+const MAX_CONCURRENT_CHUNKS: usize = 8;
+
+/// The page index of a shard: from its footer, or from the headers of its pages.
+#[derive(Debug)]
+pub(super) struct PageLocations {
+    /// The index in the footer.
+    footer: Option<Arc<dyn PageIndexProvider>>,
+    /// The column chunks of each row group whose headers were read.
+    groups: Vec<OnceLock<Box<[OnceCell<Option<ChunkPages>>]>>>,
+    /// The number of values in a row of each column. `None` for lists of variable length.
+    row_values: Vec<Option<u64>>,
+    /// The size of `groups` in memory.
+    held_bytes: AtomicUsize,
+}
+
+/// The pages of a column chunk, according to their headers.
+#[derive(Debug)]
+struct ChunkPages {
+    index: OffsetIndexMetaData,
+    /// The decompressed size of each data page.
+    decompressed_bytes: Vec<u32>,
+    dictionary_bytes: u64,
+}
+
+impl ChunkPages {
+    fn held_bytes(&self) -> usize {
+        self.decompressed_bytes.len() * (std::mem::size_of::<PageLocation>() + std::mem::size_of::<u32>())
+    }
+}
+
+/// The sizes of the pages of a block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PageBytes {
+    /// The bytes that are read.
+    pub(super) stored: u64,
+    /// The size after decompression.
+    pub(super) decompressed: u64,
+    /// The part of `decompressed` that is not compressed in the file, and needs no second buffer.
+    pub(super) shared: u64,
+    /// The size of the decoded rows, without values that remain in their pages.
+    decoded: u64,
+    /// The part of `stored` that is cached dictionaries, which are read only once.
+    dictionaries: u64,
+}
+
+impl PageBytes {
+    /// The bytes that are read for this block alone.
+    pub(super) fn unshared(self) -> u64 {
+        self.stored.saturating_sub(self.dictionaries)
+    }
+
+    /// The memory for the pages in both forms, and for the decoded rows. Cached dictionaries are counted by their cache.
+    pub(super) fn memory(self) -> u64 {
+        let decompressed = self.decompressed.saturating_sub(self.shared);
+        self.unshared().saturating_add(decompressed).saturating_add(self.decoded)
+    }
+}
+
+impl PageIndexProvider for PageLocations {
+    fn has_offset_indexes(&self) -> bool {
+        true
+    }
+
+    fn has_column_indexes(&self) -> bool {
+        false
+    }
+
+    fn column_index(&self, _group: usize, _column: usize) -> Option<&ColumnIndexMetaData> {
+        None
+    }
+
+    fn offset_index(&self, group: usize, column: usize) -> Option<&OffsetIndexMetaData> {
+        let footer = self.footer.as_ref().and_then(|footer| footer.offset_index(group, column));
+        footer.or_else(|| self.chunk(group, column).map(|pages| &pages.index))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl PageLocations {
+    pub(super) fn new(metadata: &ParquetMetaData, schema: &Schema) -> Self {
+        let groups = (0..metadata.num_row_groups()).map(|_| OnceLock::new()).collect();
+        let columns = metadata.file_metadata().schema_descr();
+        let row_values = |column: usize| match columns.column(column).max_rep_level() {
+            0 => Some(1),
+            1 => match schema.fields().get(columns.get_column_root_idx(column))?.data_type() {
+                DataType::FixedSizeList(_, length) => {
+                    u64::try_from(*length).ok().filter(|length| *length > 0)
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let row_values = (0..columns.num_columns()).map(row_values).collect();
+        Self { footer: metadata.page_index().cloned(), groups, row_values, held_bytes: AtomicUsize::new(0) }
+    }
+
+    /// The size of the locations that were not in the footer, in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    fn chunk(&self, group: usize, column: usize) -> Option<&ChunkPages> {
+        self.groups.get(group)?.get()?.get(column)?.get()?.as_ref()
+    }
+
+    /// Whether the footer contains the locations of all these columns.
+    pub(super) fn are_in_footer(&self, group: usize, columns: &[usize]) -> bool {
+        let Some(footer) = &self.footer else { return false };
+        columns.iter().all(|&column| footer.offset_index(group, column).is_some())
+    }
+
+    /// Reads the headers of the pages that the footer does not locate. Pages whose rows are unknown remain unknown: the first
+    /// version of pages does not contain the number of rows, and its pages of lists may end within a row.
+    pub(super) async fn load(
+        &self,
+        object: &Object,
+        metadata: &ParquetMetaData,
+        group: usize,
+        columns: &[usize],
+    ) -> Result<(), SourceError> {
+        if self.are_in_footer(group, columns) {
+            return Ok(());
+        }
+        let row_group = metadata.row_group(group);
+        let cells = || {
+            let cells: Box<[_]> = self.row_values.iter().map(|_| OnceCell::new()).collect();
+            self.held_bytes.fetch_add(std::mem::size_of_val(&*cells), Ordering::Relaxed);
+            cells
+        };
+        let Some(cells) = self.groups.get(group).map(|group| group.get_or_init(cells)) else { return Ok(()) };
+        let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+        let missing = columns.iter().filter(|&&column| {
+            self.footer.as_ref().is_none_or(|footer| footer.offset_index(group, column).is_none())
+        });
+        let read = missing.map(|&column| {
+            let row_values = self.row_values[column];
+            let read = async move || {
+                let pages = read_headers(object, row_group.column(column), (rows, row_values)).await?;
+                let held_bytes = pages.as_ref().map_or(0, ChunkPages::held_bytes);
+                self.held_bytes.fetch_add(held_bytes, Ordering::Relaxed);
+                Ok::<_, SourceError>(pages)
+            };
+            cells[column].get_or_try_init(read)
+        });
+        let read: Vec<_> = read.collect();
+        futures::stream::iter(read)
+            .buffer_unordered(MAX_CONCURRENT_CHUNKS)
+            .try_for_each(async |_| Ok(()))
+            .await
+    }
+
+    /// Returns the sizes of the pages that a read of these rows needs, with a cache for dictionaries of `max_cached_bytes`.
+    pub(super) fn page_bytes(
+        &self,
+        metadata: &ParquetMetaData,
+        group: usize,
+        columns: &[usize],
+        rows: &Range<u64>,
+        max_cached_bytes: u64,
+    ) -> PageBytes {
+        let row_group = metadata.row_group(group);
+        let group_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+        let is_whole = *rows == (0..group_rows);
+        let block_rows = rows.end - rows.start;
+        let mut sum = PageBytes::default();
+        for &column in columns {
+            let chunk = row_group.column(column);
+            let stored = u64::try_from(chunk.compressed_size()).unwrap_or(0);
+            let decompressed = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
+            let part = match self.offset_index(group, column).filter(|_| !is_whole) {
+                Some(index) => {
+                    let walked = self.chunk(group, column);
+                    pages_of_rows(chunk, (index.page_locations(), walked), rows, (stored, decompressed))
+                }
+                None => (stored, decompressed),
+            };
+            if let Some(dictionary) = self.dictionary(metadata, group, column).filter(|_| !is_whole) {
+                let cached = sum.dictionaries.saturating_add(dictionary.end - dictionary.start);
+                sum.dictionaries = if cached <= max_cached_bytes { cached } else { sum.dictionaries };
+            }
+            sum.stored = sum.stored.saturating_add(part.0);
+            sum.decompressed = sum.decompressed.saturating_add(part.1);
+            // Values outside of lists are decoded as views of their pages.
+            let descriptor = chunk.column_descr();
+            let are_views = descriptor.physical_type() == Type::BYTE_ARRAY && descriptor.max_rep_level() == 0;
+            let values = u128::from(decompressed) * u128::from(block_rows) / u128::from(group_rows.max(1));
+            let values = if are_views { 0 } else { u64::try_from(values).unwrap_or(u64::MAX) };
+            sum.decoded = sum.decoded.saturating_add(values).saturating_add(block_rows * VIEW_BYTES);
+            if chunk.compression() == Compression::UNCOMPRESSED {
+                sum.shared = sum.shared.saturating_add(part.1.min(part.0));
+            }
+        }
+        sum
+    }
+
+    /// Returns the location of the dictionary of a column whose pages are known, if it has one.
+    pub(super) fn dictionary(
+        &self,
+        metadata: &ParquetMetaData,
+        group: usize,
+        column: usize,
+    ) -> Option<Range<u64>> {
+        let locations = self.offset_index(group, column)?.page_locations();
+        let range = dictionary_range(metadata.row_group(group).column(column), locations);
+        (!range.is_empty()).then_some(range)
+    }
+
+    /// Returns the first rows of blocks that contain about `target_rows` rows. They are at the starts of pages of the largest
+    /// column, so that few pages belong to two blocks. `None` if the pages of a column are unknown.
+    pub(super) fn block_starts(
+        &self,
+        metadata: &ParquetMetaData,
+        group: usize,
+        columns: &[usize],
+        target_rows: u64,
+    ) -> Option<Vec<u64>> {
+        let row_group = metadata.row_group(group);
+        let is_known = columns.iter().all(|&column| self.offset_index(group, column).is_some());
+        let largest = columns.iter().max_by_key(|&&column| row_group.column(column).compressed_size());
+        let locations = self.offset_index(group, *largest.filter(|_| is_known)?)?.page_locations();
+        let mut starts = vec![0];
+        for location in locations {
+            let row = u64::try_from(location.first_row_index).ok()?;
+            if starts.last().is_some_and(|start| row >= start + target_rows) {
+                starts.push(row);
+            }
+        }
+        Some(starts)
+    }
+}
+
+/// Returns the stored and the decompressed size of the dictionary and of the pages that contain these rows.
+fn pages_of_rows(
+    chunk: &ColumnChunkMetaData,
+    (locations, walked): (&[PageLocation], Option<&ChunkPages>),
+    rows: &Range<u64>,
+    (chunk_stored, chunk_decompressed): (u64, u64),
+) -> (u64, u64) {
+    let first_row = |location: &PageLocation| u64::try_from(location.first_row_index).unwrap_or(0);
+    let first = locations.partition_point(|location| first_row(location) <= rows.start).saturating_sub(1);
+    let end = locations.partition_point(|location| first_row(location) < rows.end).max(first);
+    let size = |location: &PageLocation| u64::try_from(location.compressed_page_size).unwrap_or(0);
+    let mut stored: u64 = locations[first..end].iter().map(size).sum();
+    let dictionary = dictionary_range(chunk, locations);
+    stored = stored.saturating_add(dictionary.end - dictionary.start);
+    let decompressed = match walked {
+        Some(pages) => {
+            let data: u64 = pages.decompressed_bytes[first..end].iter().map(|&bytes| u64::from(bytes)).sum();
+            data + pages.dictionary_bytes
+        }
+        // The page index of a footer does not contain the decompressed sizes.
+        None => {
+            let scaled =
+                u128::from(stored) * u128::from(chunk_decompressed) / u128::from(chunk_stored.max(1));
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        }
+    };
+    (stored, decompressed)
+}
+
+/// Returns the bytes before the first data page, as the Parquet crate does.
+fn dictionary_range(chunk: &ColumnChunkMetaData, locations: &[PageLocation]) -> Range<u64> {
+    let start = contained(|| Ok(chunk.byte_range().0), "the offset is negative").unwrap_or(0);
+    let first = locations.first().and_then(|location| u64::try_from(location.offset).ok());
+    start..first.unwrap_or(start).max(start)
+}
+
+/// Reads the headers of all pages of a column chunk. Returns `None` if the rows of its pages are unknown, or if the headers are
+/// corrupted, because the Parquet crate reports the error.
+async fn read_headers(
+    object: &Object,
+    chunk: &ColumnChunkMetaData,
+    (rows, row_values): (u64, Option<u64>),
+) -> Result<Option<ChunkPages>, SourceError> {
+    let Ok((start, length)) = contained(|| Ok(chunk.byte_range()), "the offset is negative") else {
+        return Ok(None);
+    };
+    let end = start.saturating_add(length);
+    if end > object.size_bytes() {
+        return Ok(None);
+    }
+    // A list that is null has one value, so the lists of this chunk may differ in length.
+    let row_values = row_values.filter(|values| {
+        u64::try_from(chunk.num_values()).is_ok_and(|all| rows.checked_mul(*values) == Some(all))
+    });
+    let mut index = OffsetIndexBuilder::new();
+    let mut pages = (Vec::new(), 0);
+    let (mut at, mut first_row, mut header_bytes) = (start, 0, FIRST_HEADER_BYTES);
+    // Empty pages count too.
+    for _ in 0..MAX_PAGES {
+        if at >= end || first_row >= rows {
+            break;
+        }
+        let Some((header, length)) = read_header(object, at..end, header_bytes).await? else {
+            return Ok(None);
+        };
+        header_bytes = length + 16;
+        let stored = length.saturating_add(header.stored_bytes);
+        let Ok(page_bytes) = i32::try_from(stored) else { return Ok(None) };
+        let page_rows = match header.kind {
+            PageKind::Dictionary if at == start => {
+                pages.1 = header.decompressed_bytes;
+                at += stored;
+                continue;
+            }
+            PageKind::DataV2 { rows } => rows,
+            PageKind::DataV1 { values } => match row_values {
+                Some(row_values) if values % row_values == 0 => values / row_values,
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        if stored > end - at || page_rows > rows - first_row {
+            return Ok(None);
+        }
+        if page_rows > 0 {
+            index.append_row_count(page_rows as i64);
+            index.append_offset_and_size(at as i64, page_bytes);
+            pages.0.push(u32::try_from(header.decompressed_bytes).unwrap_or(u32::MAX));
+        }
+        first_row += page_rows;
+        at += stored;
+    }
+    let (decompressed_bytes, dictionary_bytes) = pages;
+    let pages = ChunkPages { index: index.build(), decompressed_bytes, dictionary_bytes };
+    Ok((first_row == rows).then_some(pages))
+}
+
+/// Reads the header of the page at the start of `range`, which is probably at most `expected_bytes` long. Returns the header and
+/// its length. `None` if the header is corrupted.
+async fn read_header(
+    object: &Object,
+    range: Range<u64>,
+    expected_bytes: u64,
+) -> Result<Option<(PageHeader, u64)>, SourceError> {
+    let mut length = expected_bytes;
+    loop {
+        let end = range.end.min(range.start + length);
+        // The digest of a shard does not depend on the columns that are read.
+        let bytes = object.read_unhashed(range.start..end).await?;
+        if let Some(header) = page_header(&bytes) {
+            return Ok(Some(header));
+        }
+        if end == range.end || length >= MAX_HEADER_BYTES {
+            return Ok(None);
+        }
+        length *= 8;
+    }
+}
+
+#[cfg(test)]
+mod tests;
