@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
 use feedline_data::layout::SplitRef;
-use feedline_data::messages::{JobState, MAX_LOST_WORKERS};
+use feedline_data::messages::JobState;
 use feedline_data::pipeline::OnError;
 
 use crate::records::Record;
@@ -217,7 +217,7 @@ impl Cluster {
         worker.unreachable.is_empty() && age_ms <= MAX_REPORT_AGE * self.settings.hold_ms
     }
 
-    /// Returns the next suspect split of a job that is not leased and that a consumer waits for. A later split would occupy
+    /// Returns the next suspect of a job with a split that is not leased and that a consumer waits for. A later split would occupy
     /// the worker while its consumer cannot receive the rows.
     fn next_isolated_split(&self, job: &TrackedJob) -> Option<SplitRef> {
         if job.is_idle(self.now, &self.settings) {
@@ -230,10 +230,9 @@ impl Cluster {
             return None;
         }
         suspects.into_iter().find(|unit| {
-            let splits = job.splits_of_unit(*unit);
+            let mut missing = job.splits_of_unit(*unit).into_iter().filter(|split| !job.leases.contains(*split));
             job.suspicion(*unit) == Suspicion::Isolated
-                && !splits.iter().any(|split| job.leases.contains(*split))
-                && splits.iter().any(|split| job.next_offset(*split).is_some() && self.is_urgent(job, *split))
+                && missing.any(|split| job.next_offset(split).is_some() && self.is_urgent(job, split))
         })
     }
 
@@ -262,7 +261,9 @@ impl Cluster {
             Suspect::Split(job, unit) => {
                 let Some(found) = self.jobs.get(&job) else { return };
                 let splits = found.splits_of_unit(unit).into_iter();
-                let splits = splits.filter(|split| found.next_offset(*split).is_some()).collect();
+                let is_missing =
+                    |split: &SplitRef| found.next_offset(*split).is_some() && !found.leases.contains(*split);
+                let splits = splits.filter(is_missing).collect();
                 self.grant_all(job, Grants::of(id, splits), ready);
             }
         }

@@ -25,7 +25,7 @@ impl Cluster {
             self.suspect_jobs.insert(*id);
             if has_many_losses && !self.is_loaded_anywhere(*id) {
                 let message = format!(
-                    "{MAX_LOST_WORKERS} workers were lost one after another while they loaded the graph of the job; look for the reason in the logs and exit statuses of the workers, such as too little memory for the graph, then use workers with more memory, or repair the graph"
+                    "{MAX_LOST_WORKERS} workers were lost while they loaded the graph of the job; look for the reason in the logs and exit statuses of the workers, such as too little memory for the graph, then use workers with more memory, or repair the graph"
                 );
                 self.end_job(*id, JobState::Failed(message), ready);
             }

@@ -58,7 +58,6 @@ impl Finding {
             | SourceError::NoValidator { .. } => Check::Store,
             SourceError::Corrupt { .. } | SourceError::Unsupported { .. } => Check::UnreadableShard,
             SourceError::MissingFeature { .. } => Check::MissingColumn,
-            SourceError::SchemaMismatch { .. } => Check::SchemaDifference,
         };
         Self::new(check, error.to_string()).at_url(url)
     }

@@ -25,7 +25,13 @@ pub(crate) fn write_column(
         }
         (Column::Images(images), _) => writer.write_images(images),
         (Column::Arrow(array), column_type) => {
-            writer.write_array(array, column_type, &mut |row, reason| failed.push((row, reason)))
+            // A row has a failure for each null element.
+            let mut fail = |row, reason| {
+                if failed.last().is_none_or(|(last, _)| *last != row) {
+                    failed.push((row, reason));
+                }
+            };
+            writer.write_array(array, column_type, &mut fail)
         }
     }
 }

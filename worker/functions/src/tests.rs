@@ -153,7 +153,7 @@ impl Scene {
 
     fn function(&self, name: &str) -> Function {
         let path = vec![self.folder.path().to_str().unwrap().to_owned()];
-        let made = Function { path, timeout_s: 20, ..Function::new(format!("mine:{name}")) };
+        let made = Function { path, timeout_s: 300, ..Function::new(format!("mine:{name}")) };
         made.output("y", FunctionOutput::numbers(ScalarType::Int64, []))
     }
 
@@ -277,7 +277,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
     let Some(scene) = Scene::new() else { return };
     let bounded = |name: &str| {
         // Leaking takes a while on a busy machine.
-        let timeout_s = if name == "sleeps" { 1 } else { 30 };
+        let timeout_s = if name == "sleeps" { 1 } else { 300 };
         Function { timeout_s, memory: 256 << 20, ..scene.function(name) }
     };
     for (name, said) in [

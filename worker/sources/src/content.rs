@@ -181,14 +181,6 @@ impl<'a> ContentWindow<'a> {
         }
     }
 
-    /// Reads the rest of the compressed data, which verifies its checksums.
-    pub(crate) async fn finish(&mut self) -> Result<(), SourceError> {
-        match self {
-            Self::Plain(_) => Ok(()),
-            Self::Compressed(window) => window.fill(u64::MAX, 0).await,
-        }
-    }
-
     /// Number of bytes from `offset` to the end of the content. If the end is unknown, the result is larger than any content.
     pub(crate) fn max_remaining(&self, offset: u64) -> u64 {
         match self {

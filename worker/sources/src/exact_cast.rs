@@ -19,6 +19,16 @@ pub(crate) fn is_exact(value: i128) -> bool {
     value as f64 as i128 == value
 }
 
+/// Whether digits begin with a zero that another digit follows.
+pub(crate) fn has_leading_zero(digits: &[u8]) -> bool {
+    matches!(digits, [b'0', b'0'..=b'9', ..])
+}
+
+/// Whether the float64 parsed from the decimal digits of an integer, without leading zeros, is this integer.
+pub(crate) fn is_exact_integer(digits: &str, value: f64) -> bool {
+    format!("{value:.0}") == digits
+}
+
 /// Returns the failures of the inexact rows of a column, in the same order. `offset` returns the offset of a row in its shard.
 pub(crate) fn row_failures(
     column: &str,

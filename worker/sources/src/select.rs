@@ -41,9 +41,11 @@ impl InferenceNotes {
     }
 }
 
-/// Maps column names of the pipeline to column names in the data. Without entries, all columns are read under their own names.
+/// Maps column names of the pipeline to column names in the data. By default, all columns are read under their own names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
+    /// Whether only `features` are read. These may be empty, if the pipeline reads only values that are the same in all rows.
+    is_restricted: bool,
     features: BTreeMap<String, String>,
     /// The columns of `features` that a shard may lack.
     optional: BTreeSet<String>,
@@ -51,10 +53,16 @@ pub(crate) struct Selection {
 
 impl Selection {
     pub(crate) fn new(source: &Source) -> Self {
-        Self { features: source.features.clone(), optional: source.optional.clone() }
+        let features = source.features.clone();
+        Self { is_restricted: !features.is_empty(), features, optional: source.optional.clone() }
     }
 
-    /// The requested columns with their names in the data; empty if all columns are read.
+    /// Whether all columns of the data are read.
+    pub(crate) fn reads_all(&self) -> bool {
+        !self.is_restricted
+    }
+
+    /// The requested columns with their names in the data, unless all columns are read.
     pub(crate) fn features(&self) -> &BTreeMap<String, String> {
         &self.features
     }
@@ -63,7 +71,7 @@ impl Selection {
     pub(crate) fn without(&self, is_removed: impl Fn(&str) -> bool) -> Self {
         let kept = self.features.iter().filter(|(_, name)| !is_removed(name));
         let features = kept.map(|(column, name)| (column.clone(), name.clone())).collect();
-        Self { features, optional: self.optional.clone() }
+        Self { features, ..self.clone() }
     }
 
     /// The name that a pipeline column has in the data.
@@ -129,10 +137,10 @@ impl Selection {
             })
         };
         check_unique_names(shard, found.iter().map(|(name, _)| name.as_str()), |name| {
-            self.features.is_empty() || self.features.values().any(|selected| selected == name)
+            self.reads(name)
         })?;
         let mut schema = Schema::default();
-        if self.features.is_empty() {
+        if self.reads_all() {
             check_column_count(shard, found.len())?;
             for (name, column_type) in found {
                 schema.set(name, readable(name, column_type)?);
@@ -167,7 +175,7 @@ impl Selection {
                 notes.widened.push(WidenedColumn { column, from: from.clone(), to });
             }
         }
-        if !self.features.is_empty() {
+        if !self.reads_all() {
             let read: HashSet<&str> = self.features.values().map(String::as_str).collect();
             let names = found.iter().map(|(name, _)| name).filter(|name| !read.contains(name.as_str()));
             notes.ignored = names.take(MAX_COLUMNS).cloned().collect();
@@ -177,7 +185,7 @@ impl Selection {
 
     /// Whether the pipeline reads the column `name` of the data.
     pub(crate) fn reads(&self, name: &str) -> bool {
-        self.features.is_empty() || self.names(name)
+        self.reads_all() || self.names(name)
     }
 
     /// Whether `source.features` contains the column `name` of the data.

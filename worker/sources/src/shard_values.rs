@@ -45,7 +45,7 @@ pub(crate) async fn index(
 }
 
 fn with_values(mut data: Schema, values: &[ShardValue], selection: &Selection) -> Schema {
-    if selection.features().is_empty() {
+    if selection.reads_all() {
         for value in values {
             data.set(&value.name, value.column_type());
         }

@@ -21,14 +21,41 @@ pub(crate) fn check_entries(data: &JobData, entries: &[Entry], undisturbed: bool
     if undisturbed { check_steps(data, entries) } else { Ok(()) }
 }
 
-/// Checks that every input row of every epoch is accounted for exactly once.
-fn check_input_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
+/// Checks that a job that ended for a legal reason delivered no row twice.
+pub(crate) fn check_no_repetitions(data: &JobData, entries: &[Entry]) -> Result<(), String> {
+    let repeated = count_input_rows(data, entries).into_iter().find(|(_, count)| *count > 1);
+    repeated
+        .map_or(Ok(()), |((epoch, row), count)| Err(format!("row {row} of epoch {epoch} came {count} times")))
+}
+
+/// Checks that a job that ended because it had no rows has an epoch without batches.
+pub(crate) fn check_empty(data: &JobData) -> Result<(), String> {
+    let least = if data.layout.remainder == Remainder::Emit { 1 } else { data.layout.batch_rows as usize };
+    let has_batch = |epoch| {
+        (0..data.layout.streams).any(|stream| {
+            data.stream_rows(epoch, stream).into_iter().filter(|row| data.keeps(*row)).count() >= least
+        })
+    };
+    match (0..data.spec.epochs).all(has_batch) {
+        true => Err("a job with batches in each epoch ended because it had no rows".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// The number of times that each row of an epoch came.
+fn count_input_rows(data: &JobData, entries: &[Entry]) -> BTreeMap<(u32, u64), u32> {
     let mut counts: BTreeMap<(u32, u64), u32> = BTreeMap::new();
     for portion in entries.iter().flat_map(|entry| &entry.portions) {
         for row in data.rows(portion.split, portion.input.start, portion.input.end) {
             *counts.entry((portion.split.epoch, *row)).or_default() += 1;
         }
     }
+    counts
+}
+
+/// Checks that every input row of every epoch is accounted for exactly once.
+fn check_input_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
+    let mut counts = count_input_rows(data, entries);
     for epoch in 0..data.spec.epochs {
         for row in data.epoch_rows(epoch) {
             match counts.remove(&(epoch, row)) {

@@ -2,7 +2,7 @@
 
 use feedline_cluster::records::Record;
 use feedline_data::ids::{JobId, Millis};
-use feedline_data::messages::JobState;
+use feedline_data::messages::{JobState, MAX_LOST_WORKERS};
 
 use super::World;
 use crate::consumer::Consumer;
@@ -25,7 +25,7 @@ impl World {
     pub(super) fn check_end(&self) -> Result<(), String> {
         let is_right = |consumer: &&Consumer| match &consumer.ended {
             Some(JobState::Completed) => true,
-            _ => self.is_empty(consumer.seat.of),
+            _ => self.is_empty(consumer.seat.of) || self.is_given_up(consumer.seat.of),
         };
         if let Some(other) = self.consumers.iter().find(|consumer| !is_right(consumer)) {
             return Err(format!("consumer {:?} received {:?}", other.seat, other.ended));
@@ -53,6 +53,16 @@ impl World {
             _ => false,
         };
         self.consumers_of(of).all(|consumer| has_failed(consumer) && consumer.app.rows() == 0)
+    }
+
+    /// Whether a job has failed because several workers were lost while they listed or indexed its source, or loaded its graph. The
+    /// faults of a run may cause this by chance.
+    pub(super) fn is_given_up(&self, of: usize) -> bool {
+        let has_failed = |consumer: &Consumer| match &consumer.ended {
+            Some(JobState::Failed(message)) => message.contains(" workers were lost "),
+            _ => false,
+        };
+        self.silenced_workers >= u64::from(MAX_LOST_WORKERS) && self.consumers_of(of).all(has_failed)
     }
 
     /// Checks that dead workers hold no leases.

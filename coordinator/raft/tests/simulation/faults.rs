@@ -105,6 +105,7 @@ impl World {
                     let id = self.dice.pick(&ids);
                     let until = self.now + self.dice.range(200, 6_000);
                     self.workers.get_mut(&id).expect("picked from the keys").stalled_until = until;
+                    self.silenced_workers += 1;
                 }
             }
             Event::CrashConsumer => self.crash_consumer(),
@@ -275,6 +276,7 @@ impl World {
 
     /// Removes a worker. Sometimes the worker is not replaced, if another worker remains.
     pub(super) fn lose_worker(&mut self, id: WorkerId, is_replaced: bool) {
+        self.silenced_workers += 1;
         self.workers.remove(&id);
         self.died.insert(id, self.now);
         if is_replaced || self.workers.is_empty() || self.dice.chance(700) {

@@ -50,6 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) consumer_crashes: u64,
     /// Whether each job has failed because it delivered no rows.
     pub(crate) is_empty: Vec<bool>,
+    /// Whether each job has failed because several workers were lost while they prepared it.
+    pub(crate) is_given_up: Vec<bool>,
     /// The number of workers that the planted split has crashed.
     pub(crate) planted_crashes: u64,
 }
@@ -80,6 +82,8 @@ pub(crate) struct World {
     consumers: Vec<Consumer>,
     consumer_crashes: u64,
     planted_crashes: u64,
+    /// The number of workers that crashed or stalled.
+    silenced_workers: u64,
     halting: bool,
     status: Vec<JobStatus>,
     status_calls: u64,
@@ -110,6 +114,7 @@ impl World {
             consumers: Vec::new(),
             consumer_crashes: 0,
             planted_crashes: 0,
+            silenced_workers: 0,
             halting: false,
             status: Vec::new(),
             status_calls: 0,
@@ -180,6 +185,7 @@ impl World {
     fn outcome(self, events: u64, position: Option<Position>) -> Outcome {
         let jobs = self.scenario.jobs.len();
         let is_empty = (0..jobs).map(|of| self.is_empty(of)).collect();
+        let is_given_up = (0..jobs).map(|of| self.is_given_up(of)).collect();
         let mut entries = vec![Vec::new(); jobs];
         for consumer in self.consumers {
             entries[consumer.seat.of].extend(consumer.app.into_entries());
@@ -192,6 +198,7 @@ impl World {
             position,
             consumer_crashes: self.consumer_crashes,
             is_empty,
+            is_given_up,
             planted_crashes: self.planted_crashes,
         }
     }

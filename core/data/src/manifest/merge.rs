@@ -27,9 +27,11 @@ impl Manifest {
     /// Returns the columns that differ between a shard and the dataset, without repetitions, and at most [`MAX_COLUMNS`].
     pub(super) fn widened_columns(&self) -> Vec<WidenedColumn> {
         let schema = &self.schema;
+        let types: HashMap<&str, &ColumnType> =
+            schema.fields.iter().map(|field| (field.name.as_str(), &field.column_type)).collect();
         let mut widened = Vec::new();
         let mut add = |column: &str, from: &ColumnType| {
-            let Some(to) = schema.get(column).filter(|to| *to != from) else { return };
+            let Some(&to) = types.get(column).filter(|to| **to != from) else { return };
             let is_known =
                 widened.iter().any(|known: &WidenedColumn| known.column == column && known.from == *from);
             if !is_known && widened.len() < MAX_COLUMNS {

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use feedline_data::tenants::TenantReads;
 use futures::future::pending;
+use object_store::ObjectStoreExt;
 use object_store::list::PaginatedListResult;
 use object_store::memory::InMemory;
 use tokio::net::TcpListener;

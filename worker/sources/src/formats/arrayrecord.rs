@@ -51,19 +51,16 @@ pub(super) struct ArrayRecordReader;
 
 #[async_trait]
 impl FormatReader for ArrayRecordReader {
+    async fn index_sample(
+        &self,
+        object: &Arc<Object>,
+        selection: &Selection,
+    ) -> Result<ShardIndex, SourceError> {
+        index(object, selection, true).await
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let shard = object.shard();
-        let chunks = read_footer(object).await?;
-        let blocks = blocks(&chunks).map_err(|reason| SourceError::unsupported(shard, reason))?;
-        let Some(first) = chunks.first() else {
-            return Ok(ShardIndex { blocks, schema: None, defects: Vec::new(), ..ShardIndex::default() });
-        };
-        let limits = RecordLimits { records: first.records, bytes: first.decoded_bytes };
-        let sample = read_span(object, first.range.clone(), limits).await?;
-        let found = columns(&sample, selection)
-            .map_err(|reason| SourceError::corrupt(shard, first.range.start, reason))?;
-        let (schema, columns) = selection.resolve_sampled(shard, &found, &InferenceNotes::default())?;
-        Ok(ShardIndex { blocks, schema: Some(schema), columns, ..ShardIndex::default() })
+        index(object, selection, false).await
     }
 
     async fn read(
@@ -92,6 +89,32 @@ impl FormatReader for ArrayRecordReader {
         }
         decode_examples(&rows, read, selection)
     }
+}
+
+/// Indexes the chunks. For a sample, infers the columns only from the first records.
+async fn index(
+    object: &Object,
+    selection: &Selection,
+    is_sample: bool,
+) -> Result<ShardIndex, SourceError> {
+    let shard = object.shard();
+    let chunks = read_footer(object).await?;
+    let blocks = blocks(&chunks).map_err(|reason| SourceError::unsupported(shard, reason))?;
+    let Some(first) = chunks.first() else {
+        return Ok(ShardIndex { blocks, schema: None, defects: Vec::new(), ..ShardIndex::default() });
+    };
+    let limits = RecordLimits { records: first.records, bytes: first.decoded_bytes };
+    let sample = read_span(object, first.range.clone(), limits).await?;
+    let scanned = if is_sample { &[] } else { &blocks[..] };
+    let found = columns(object, scanned, &sample, selection).await?;
+    let (schema, columns) = match found {
+        Some(found) => selection.resolve_inferred(shard, &found, &InferenceNotes::default())?,
+        None => {
+            let record = [(RECORD_COLUMN.to_owned(), Ok(ColumnType::Binary))];
+            selection.resolve_sampled(shard, &record, &InferenceNotes::default())?
+        }
+    };
+    Ok(ShardIndex { blocks, schema: Some(schema), columns, ..ShardIndex::default() })
 }
 
 /// Maximum size of the records of a block.
@@ -253,19 +276,43 @@ impl Records {
     }
 }
 
-/// Infers the columns from the first records.
-fn columns(sample: &RowSet, selection: &Selection) -> Result<Vec<ResolvedColumn>, String> {
+/// Infers the columns from the records of these blocks, and from those of `sample`, which are the first ones. `None` if they are not examples.
+async fn columns(
+    object: &Object,
+    blocks: &[Block],
+    sample: &RowSet,
+    selection: &Selection,
+) -> Result<Option<Vec<ResolvedColumn>>, SourceError> {
     let mut scan = SchemaScan::new(selection);
     let mut are_examples = true;
-    let sampled = sample.rows.len().min(SAMPLED_ROWS);
-    for row in 0..sampled {
-        are_examples &= scan.add_example(sample.bytes(row))?;
+    for row in 0..sample.rows.len().min(SAMPLED_ROWS) {
+        are_examples &= scan
+            .add_example(sample.bytes(row))
+            .map_err(|reason| SourceError::corrupt(object.shard(), sample.rows[row].offset, reason))?;
     }
-    let found = scan.columns().filter(|found| {
-        // A feature with the name of the column would be ambiguous.
-        are_examples && !found.is_empty() && found.iter().all(|(name, _)| name != RECORD_COLUMN)
-    });
-    Ok(found.unwrap_or_else(|| vec![(RECORD_COLUMN.to_owned(), Ok(ColumnType::Binary))]))
+    // A feature with the name of the column would be ambiguous.
+    let is_ambiguous = |found: &Vec<ResolvedColumn>| found.iter().any(|(name, _)| name == RECORD_COLUMN);
+    if !are_examples || scan.columns().is_none_or(|found| found.is_empty() || is_ambiguous(&found)) {
+        return Ok(None);
+    }
+    for block in blocks {
+        let limits = RecordLimits { records: block.rows.into(), bytes: block_limit(block) };
+        let rows = match read_span(object, block_range(block), limits).await {
+            Ok(rows) => rows,
+            // The rows fail when they are read.
+            Err(SourceError::Corrupt { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        for row in 0..rows.rows.len() {
+            let example = rows.bytes(row);
+            if !scan.knows(example) {
+                scan.add_example(example).map_err(|reason| {
+                    SourceError::corrupt(object.shard(), rows.rows[row].offset, reason)
+                })?;
+            }
+        }
+    }
+    Ok(scan.columns())
 }
 
 /// Returns the records as one column of bytes.

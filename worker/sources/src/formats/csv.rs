@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Float64Type, Schema as ArrowSchema, SchemaRef};
@@ -19,7 +20,7 @@ use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
 use crate::columns::{arrow_type, build_batch, column_type, null_column};
 use crate::content::{Content, ContentWindow};
 use crate::error::SourceError;
-use crate::exact_cast::is_exact;
+use crate::exact_cast::{has_leading_zero, is_exact_integer};
 use crate::limits::{MAX_CSV_COLUMNS, MAX_HEADER_BYTES};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
@@ -74,10 +75,9 @@ impl FormatReader for CsvReader {
         drop(window);
         let content = Content::indexed(object, compression.as_ref());
         let sample = lines::sample(&content, &blocks, SAMPLED_ROWS).await?;
-        let found =
+        let (found, notes) =
             infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
-        let (schema, columns) =
-            selection.resolve_fixed(object.shard(), &found, &InferenceNotes::default())?;
+        let (schema, columns) = selection.resolve_fixed(object.shard(), &found, &notes)?;
         Ok(ShardIndex { blocks, schema: Some(schema), defects, columns, compression, graph: None })
     }
 
@@ -99,7 +99,12 @@ impl FormatReader for CsvReader {
         let mut types = vec![DataType::Utf8View; header.names.len()];
         for (field, position) in read.schema.fields.iter().zip(&positions) {
             if let Some(position) = position {
-                types[*position] = arrow_type(&field.column_type);
+                // Other datasets of a mix contain lists. Values become lists of one value.
+                let single = match &field.column_type {
+                    ColumnType::List(item) => item,
+                    other => other,
+                };
+                types[*position] = arrow_type(single);
             }
         }
         let mut projection: Vec<usize> = positions.iter().flatten().copied().collect();
@@ -115,12 +120,17 @@ impl FormatReader for CsvReader {
         let null_row = null_row(&decoder.projected());
         let (data, failures) =
             bisect::decode_rows(&rows, &null_row, &|lines| decoder.decode(lines)).map_err(corrupt)?;
-        let column = |(field, position): (&feedline_data::schema::Field, &Option<usize>)| -> ArrayRef {
+        let column = |(field, position): (&feedline_data::schema::Field, &Option<usize>)| {
             let at =
                 position.and_then(|position| decoder.projection.iter().position(|&known| known == position));
-            at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
+            match at {
+                None => Ok(null_column(&field.column_type, data.num_rows())),
+                Some(at) => cast(data.column(at), &arrow_type(&field.column_type)),
+            }
         };
-        let columns = read.schema.fields.iter().zip(&positions).map(column).collect();
+        let columns: Result<Vec<ArrayRef>, ArrowError> =
+            read.schema.fields.iter().zip(&positions).map(column).collect();
+        let columns = columns.map_err(|error| corrupt(error.to_string()))?;
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
         Ok(DecodedBlock { batch, failures, held_bytes })
@@ -181,24 +191,45 @@ fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
 
 /// Infers the column types from the first rows. Skips rows that do not match the header. The error is reported when these
 /// rows are read.
-fn infer(header: &CsvHeader, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
+fn infer(header: &CsvHeader, sample: &[u8]) -> Result<(Vec<ResolvedColumn>, InferenceNotes), String> {
     let infer = |rows: &[u8]| {
         Format::default()
             .with_header(true)
             .infer_schema(header.line.as_slice().chain(rows), Some(SAMPLED_ROWS as usize))
     };
+    let spans = lines::split(LineRule::Csv, sample).map_err(|bad| bad.reason)?;
+    let mut rows: Vec<&[u8]> =
+        spans.into_iter().take(SAMPLED_ROWS as usize).map(|span| &sample[span]).collect();
     let schema = match infer(sample) {
         Ok((schema, _)) => schema,
         Err(_) => {
-            let spans = lines::split(LineRule::Csv, sample).map_err(|bad| bad.reason)?;
-            let rows = spans.into_iter().take(SAMPLED_ROWS as usize).map(|span| &sample[span]);
-            let good: Vec<u8> = rows.filter(|row| infer(row).is_ok()).flatten().copied().collect();
-            infer(&good)
+            rows.retain(|row| infer(row).is_ok());
+            infer(&rows.concat())
                 .map_err(|error| format!("cannot infer the column types from the first rows: {error}"))?
                 .0
         }
     };
-    Ok(schema.fields().iter().map(|field| (field.name().clone(), Ok(csv_type(field.data_type())))).collect())
+    let mut notes = InferenceNotes::default();
+    let mut columns = Vec::with_capacity(schema.fields().len());
+    for (index, field) in schema.fields().iter().enumerate() {
+        let name = field.name().clone();
+        if field.data_type() == &DataType::Null {
+            notes.untyped.insert(name.clone());
+        }
+        let is_code = field.data_type() == &DataType::Int64 && is_code(&schema, index, &rows);
+        let column_type = if is_code { ColumnType::Utf8 } else { csv_type(field.data_type()) };
+        columns.push((name, Ok(column_type)));
+    }
+    Ok((columns, notes))
+}
+
+/// Whether a column contains integers with leading zeros or a plus sign, such as postal codes, which must remain text.
+fn is_code(schema: &ArrowSchema, column: usize, rows: &[&[u8]]) -> bool {
+    let texts = RowDecoder::of_texts(schema, column).decode(rows);
+    let is_code = |text: &str| {
+        text.starts_with('+') || has_leading_zero(text.strip_prefix('-').unwrap_or(text).as_bytes())
+    };
+    texts.is_ok_and(|texts| texts.column(0).as_string_view().iter().flatten().any(is_code))
 }
 
 /// Converts an inferred type. Numbers and booleans keep their type. All other values, such as dates, are text.
@@ -217,26 +248,23 @@ struct RowDecoder {
 }
 
 impl RowDecoder {
-    /// Checks that the integers in columns of floating point numbers are not rounded. The decoder rounds them. Fractions and
-    /// integers of more than 64 bits are rounded to the nearest float64.
-    fn check_integers(&self, rows: &[&[u8]], batch: &RecordBatch) -> Result<(), String> {
+    /// Decodes one column as text.
+    fn of_texts(schema: &ArrowSchema, column: usize) -> Self {
+        let text = |field: &Arc<Field>| field.as_ref().clone().with_data_type(DataType::Utf8View);
+        let fields: Vec<Field> = schema.fields().iter().map(text).collect();
+        Self { schema: Arc::new(ArrowSchema::new(fields)), projection: vec![column] }
+    }
+
+    /// Checks that the integers in columns of floating point numbers are not rounded, and that no number is infinite because it is
+    /// too large. Fractions are rounded to the nearest float64.
+    fn check_large_numbers(&self, rows: &[&[u8]], batch: &RecordBatch) -> Result<(), String> {
         for (&column, values) in self.projection.iter().zip(batch.columns()) {
             if !has_large_numbers(values) {
                 continue;
             }
-            let text = DataType::Utf8View;
-            let fields =
-                self.schema.fields().iter().map(|field| field.as_ref().clone().with_data_type(text.clone()));
-            let texts = Self {
-                schema: Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>())),
-                projection: vec![column],
-            };
-            let texts = texts.decode(rows)?;
-            let integers = texts.column(0).as_string_view().iter().flatten();
-            let parse = |text: &str| {
-                text.parse::<i64>().map(i128::from).or_else(|_| text.parse::<u64>().map(i128::from)).ok()
-            };
-            if let Some(inexact) = integers.filter_map(parse).find(|value| !is_exact(*value)) {
+            let texts = Self::of_texts(&self.schema, column).decode(rows)?;
+            let mut texts = texts.column(0).as_string_view().iter().flatten();
+            if let Some(inexact) = texts.find(|text| changes_as_float64(text)) {
                 let name = self.schema.field(column).name();
                 return Err(format!("column `{name}`: float64 does not represent {inexact} exactly"));
             }
@@ -282,7 +310,7 @@ impl RowDecoder {
         decoder.decode(&[]).map_err(text)?;
         match decoder.flush().map_err(text)? {
             Some(batch) if batch.num_rows() == rows.len() => {
-                self.check_integers(rows, &batch)?;
+                self.check_large_numbers(rows, &batch)?;
                 Ok(batch)
             }
             Some(_) => Err("the row contains more than one record".to_owned()),
@@ -307,6 +335,16 @@ fn has_large_numbers(column: &dyn Array) -> bool {
     const EXACT: f64 = (1_u64 << 53) as f64;
     let values = column.as_primitive_opt::<Float64Type>();
     values.is_some_and(|values| values.values().iter().any(|value| value.abs() >= EXACT))
+}
+
+/// Whether the number in a text, which the decoder accepts as float64, is another number as float64.
+fn changes_as_float64(text: &str) -> bool {
+    let Ok(value) = text.parse::<f64>() else { return false };
+    let digits = text.trim_start_matches(['+', '-']).trim_start_matches('0');
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return !digits.is_empty() && !is_exact_integer(digits, value.abs());
+    }
+    value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

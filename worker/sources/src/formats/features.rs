@@ -88,7 +88,7 @@ impl FileColumns {
 
     /// The columns that a selection may contain.
     pub(crate) fn resolved(&self, selection: &Selection) -> Vec<ResolvedColumn> {
-        let on_request = (!selection.features().is_empty()).then_some(&self.on_request);
+        let on_request = (!selection.reads_all()).then_some(&self.on_request);
         self.columns.iter().chain(on_request.into_iter().flatten()).cloned().collect()
     }
 
@@ -101,7 +101,7 @@ impl FileColumns {
         selection: &Selection,
     ) -> Result<(Schema, ColumnNotes), SourceError> {
         let file_columns = file_columns(fields);
-        let selected: Vec<&str> = match selection.features().is_empty() {
+        let selected: Vec<&str> = match selection.reads_all() {
             true => self.columns.iter().map(|(name, _)| name.as_str()).collect(),
             false => selection.features().values().map(String::as_str).collect(),
         };

@@ -26,7 +26,7 @@ use crate::rows::{self, RowSet};
 use crate::select::Selection;
 
 use infer::Inference;
-use numbers::ExactNumbers;
+use numbers::ExactValues;
 
 /// The bit of the group of a block that marks a JSON array. Other bits state the part of a long run.
 const ARRAY_BIT: u32 = 1 << 2;
@@ -170,7 +170,7 @@ pub(crate) fn null_row(schema: &SchemaRef) -> RecordBatch {
 fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
     let mut decoder = ReaderBuilder::new(schema.clone())
         .with_batch_size(lines.len() + 1)
-        .with_decoder_factory(Arc::new(ExactNumbers))
+        .with_decoder_factory(Arc::new(ExactValues))
         .build_decoder()
         .map_err(failure_reason)?;
     for (index, line) in lines.iter().enumerate() {

@@ -195,8 +195,7 @@ fn blocks(arrays: &[(&NpzArray, &NpyHeader)]) -> Result<Vec<Block>, String> {
 
 /// Reads the headers of the selected arrays.
 async fn read_archive(object: &Arc<Object>, selection: &Selection) -> Result<Archive, SourceError> {
-    let features = selection.features();
-    let is_selected = |name: &str| features.is_empty() || features.values().any(|selected| selected == name);
+    let is_selected = |name: &str| selection.reads(name);
     let (mut arrays, mut selected) = (Vec::new(), Vec::new());
     for entry in zip::entries(object).await? {
         let Some(name) = entry.name.strip_suffix(".npy").map(str::to_owned) else { continue };

@@ -51,8 +51,9 @@ const MAX_WHOLE_GROUP_BYTES: u64 = 16 << 20;
 /// Target size of the blocks of a larger row group, if the file has a page index.
 const TARGET_PART_BYTES: u64 = 4 << 20;
 
-/// Maximum memory for the fixed-size parts of a block's values. Encoded values can be much smaller in the file than in memory.
-const MAX_BLOCK_VALUES_BYTES: u64 = 256 << 20;
+/// Maximum memory for the fixed-size parts of a block's values, unless a row needs more. Encoded values can be much smaller in the
+/// file than in memory.
+const MAX_BLOCK_VALUES_BYTES: u64 = 32 << 20;
 /// Size of the largest fixed-size part of a value in memory, which is a view.
 const VIEW_BYTES: u64 = 16;
 /// Maximum number of rows in a row group.
@@ -335,13 +336,16 @@ impl ParquetFooter {
         let row_group = metadata.row_group(group);
         let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
         check_codecs(row_group, leaves).map_err(corrupt)?;
-        let (bytes, columns) = (group_bytes(row_group, leaves), leaves.len() as u64);
+        let bytes = group_bytes(row_group, leaves);
         if rows > MAX_GROUP_ROWS || bytes > MAX_GROUP_BYTES {
             return Err(corrupt(format!(
                 "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is corrupted"
             )));
         }
-        let max_rows = (MAX_BLOCK_VALUES_BYTES / (VIEW_BYTES * columns.max(1))).max(1);
+        let values_bytes =
+            chunks(row_group, leaves).map(page_locations::fixed_bytes).fold(0, u64::saturating_add);
+        let max_rows = u128::from(MAX_BLOCK_VALUES_BYTES) * u128::from(rows) / u128::from(values_bytes.max(1));
+        let max_rows = u64::try_from(max_rows).unwrap_or(u64::MAX).clamp(1, u32::MAX.into());
         let starts = if bytes <= MAX_WHOLE_GROUP_BYTES {
             vec![0]
         } else {

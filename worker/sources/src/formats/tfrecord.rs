@@ -117,7 +117,10 @@ async fn scan_record(
         }
     }
     if framed_bytes > MAX_SAMPLED_ROW_BYTES {
-        return Ok(());
+        let reason = format!(
+            "the record has {framed_bytes} bytes, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for records that determine the columns: write large values to a file that is not compressed, or into several records"
+        );
+        return Err(SourceError::corrupt(shard, offset, reason));
     }
     let bytes = window.read_from(offset, framed_bytes).await?;
     let Some(record) = bytes.get(..framed_bytes as usize) else { return Ok(()) };

@@ -49,7 +49,9 @@ impl FormatReader for WebDatasetReader {
                 // The rows before the first part are complete.
                 let before = find_samples(object, selection, sample.first_part).await?;
                 index = before.into_index(object)?.0;
-                index.defects = vec![sample.into()];
+                if index.defects.is_empty() {
+                    index.defects = vec![sample.into()];
+                }
             }
         }
         Ok(index)

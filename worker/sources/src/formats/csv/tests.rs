@@ -1,5 +1,6 @@
 //! Tests of comma-separated values.
 
+use feedline_data::manifest::Manifest;
 use feedline_data::pipeline::Format;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
@@ -88,7 +89,7 @@ async fn duplicate_names_without_rows_are_not_an_error() {
 
 #[tokio::test]
 async fn integers_are_not_rounded_to_floats() {
-    let text = "x\n0.5\n9007199254740993\n9007199254740992\n18446744073709551615\n1e300\n";
+    let text = "x\n0.5\n9007199254740993\n9007199254740992\n18446744073709551615\n1e300\n1e400\n18446744073709551617\n+0018446744073709551616\ninf\n";
     let all = fixture(text.as_bytes(), Format::Csv, &[]).read_all().await;
     assert_eq!(all.columns(), "x: float64");
     assert_eq!(all.rows()[..3], ["0.5", "null", "9007199254740992"]);
@@ -98,7 +99,9 @@ async fn integers_are_not_rounded_to_floats() {
         failures,
         [
             "1: column `x`: float64 does not represent 9007199254740993 exactly",
-            "3: column `x`: float64 does not represent 18446744073709551615 exactly"
+            "3: column `x`: float64 does not represent 18446744073709551615 exactly",
+            "5: column `x`: float64 does not represent 1e400 exactly",
+            "6: column `x`: float64 does not represent 18446744073709551617 exactly"
         ]
     );
 }
@@ -116,4 +119,20 @@ async fn a_later_value_of_another_type_fails_its_row_with_the_column() {
             "1201: column `y`: expected int64 as in the first rows, but found `2.5`"
         ]
     );
+}
+
+#[tokio::test]
+async fn integers_with_leading_zeros_are_text() {
+    let text = b"zip,count,sign,delta\n02139,0,+5,-7\n10115,10,5,-0\n";
+    let all = fixture(text, Format::Csv, &[]).read_all().await;
+    assert_eq!(all.columns(), "zip: text, count: int64, sign: text, delta: int64");
+    assert_eq!(all.rows(), [r#""02139"|0|"+5"|-7"#, r#""10115"|10|"5"|0"#]);
+}
+
+#[tokio::test]
+async fn a_column_without_values_has_the_type_of_other_shards() {
+    let empty = fixture(b"id,x\n1,\n", Format::Csv, &[]).index().await.unwrap();
+    let full = fixture(b"id,x\n2,5\n", Format::Csv, &[]).index().await.unwrap();
+    let manifest = Manifest::build(vec![empty, full]).unwrap();
+    assert_eq!(manifest.schema.get("x"), Some(&ColumnType::Scalar(ScalarType::Int64)));
 }

@@ -108,6 +108,12 @@ impl<'a> Inference<'a> {
             BOOL => typed(ColumnType::Scalar(ScalarType::Bool)),
             TEXT => typed(ColumnType::Utf8),
             LIST => match node.elements {
+                // A single value is delivered as a list.
+                Some(elements) if has(!(LIST | NULL)) => {
+                    let inferred = self.infer(elements);
+                    let item = inferred.column_type.clone().ok();
+                    Inferred { widened_from: item, ..inferred.into_list() }
+                }
                 Some(elements) => self.infer(elements).into_list(),
                 None => Inferred { is_typed: false, ..typed(ColumnType::Utf8) }.into_list(),
             },

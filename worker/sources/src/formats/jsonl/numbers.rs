@@ -1,29 +1,30 @@
-//! Decodes the numbers of JSON lines without changing their values. The decoders of Arrow convert 2.5 to the integer 2, the
+//! Decodes the numbers and lists of JSON lines without changing their values. The decoders of Arrow convert 2.5 to the integer 2, the
 //! text "12" to the number 12, and 2^53 + 1 to the nearest float64.
 
 use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, PrimitiveBuilder};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, ListArray, PrimitiveBuilder};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{
-    DataType, FieldRef, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    DataType, FieldRef, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
     UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::error::ArrowError;
 use arrow::json::reader::{ArrayDecoder, DecoderContext, DecoderFactory, Tape, TapeElement};
 
-use super::scan::{EXACT_DIGITS, has_leading_zero};
-use crate::exact_cast::is_exact;
+use super::scan::EXACT_DIGITS;
+use crate::exact_cast::{has_leading_zero, is_exact_integer};
 
-/// Creates the decoders of number columns.
+/// Creates the decoders of number and list columns.
 #[derive(Debug)]
-pub(super) struct ExactNumbers;
+pub(super) struct ExactValues;
 
-impl DecoderFactory for ExactNumbers {
+impl DecoderFactory for ExactValues {
     fn make_default_decoder(
         &self,
-        _: &DecoderContext,
+        context: &DecoderContext,
         field: &FieldRef,
         _: bool,
     ) -> Result<Option<Box<dyn ArrayDecoder>>, ArrowError> {
@@ -36,11 +37,54 @@ impl DecoderFactory for ExactNumbers {
             DataType::UInt16 => NumberDecoder::<UInt16Type>::boxed(parse_integer),
             DataType::UInt32 => NumberDecoder::<UInt32Type>::boxed(parse_integer),
             DataType::UInt64 => NumberDecoder::<UInt64Type>::boxed(parse_integer),
-            // The index gives JSON lines no narrower floating point type, unless all their values are null.
-            DataType::Float32 => NumberDecoder::<Float32Type>::boxed(|_| None),
+            // A narrower type is that of another dataset, if all values are null in the lines that determine the types.
+            DataType::Float16 => NumberDecoder::<Float16Type>::boxed(|_| None),
+            DataType::Float32 => NumberDecoder::<Float32Type>::boxed(parse_float32),
             DataType::Float64 => NumberDecoder::<Float64Type>::boxed(parse_float),
+            DataType::List(item) => {
+                let values = context.make_decoder(item, true)?;
+                Box::new(ListDecoder { item: Arc::clone(item), values })
+            }
             _ => return Ok(None),
         }))
+    }
+}
+
+/// Decodes a column of lists. A value that is not a list becomes a list with one element, as in other formats, because other
+/// files may contain lists.
+struct ListDecoder {
+    item: FieldRef,
+    values: Box<dyn ArrayDecoder>,
+}
+
+impl ArrayDecoder for ListDecoder {
+    fn decode(&mut self, tape: &Tape<'_>, positions: &[u32]) -> Result<ArrayRef, ArrowError> {
+        let mut elements = Vec::with_capacity(positions.len());
+        let mut lengths = Vec::with_capacity(positions.len());
+        let mut is_valid = Vec::with_capacity(positions.len());
+        for &position in positions {
+            let start = elements.len();
+            match tape.get(position) {
+                TapeElement::Null => {}
+                TapeElement::StartList(end) => {
+                    let mut element = position + 1;
+                    while element < end {
+                        elements.push(element);
+                        element = tape.next(element, "an element")?;
+                    }
+                }
+                _ => elements.push(position),
+            }
+            lengths.push(elements.len() - start);
+            is_valid.push(!matches!(tape.get(position), TapeElement::Null));
+        }
+        if i32::try_from(elements.len()).is_err() {
+            return Err(ArrowError::JsonError("the lists have more than 2^31 elements".to_owned()));
+        }
+        let values = self.values.decode(tape, &elements)?;
+        let (offsets, nulls) = (OffsetBuffer::from_lengths(lengths), NullBuffer::from(is_valid));
+        let nulls = (nulls.null_count() > 0).then_some(nulls);
+        Ok(Arc::new(ListArray::try_new(Arc::clone(&self.item), offsets, values, nulls)?))
     }
 }
 
@@ -85,22 +129,25 @@ fn type_name(data_type: &DataType) -> String {
 /// Parses a number without a fraction or exponent.
 fn parse_integer<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    if has_leading_zero(digits.as_bytes()) { None } else { text.parse().ok() }
+    let number = if text == "-0" { "0" } else { text };
+    if has_leading_zero(digits.as_bytes()) { None } else { number.parse().ok() }
 }
 
-/// Parses any number. A fraction or exponent, or an integer of more than 64 bits, is rounded to the nearest float64, as in every
-/// JSON library. An integer of up to 64 bits must be exact.
+/// Parses any number. A number with a fraction or an exponent is rounded to the nearest float64, as in every JSON library. An
+/// integer must be exact.
 fn parse_float(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     if has_leading_zero(digits) {
         return None;
     }
     let value: f64 = text.parse().ok()?;
-    if digits.len() > EXACT_DIGITS && digits.iter().all(u8::is_ascii_digit) {
-        let integer = text.parse::<i64>().map(i128::from).or_else(|_| text.parse::<u64>().map(i128::from));
-        if integer.is_ok_and(|integer| !is_exact(integer)) {
-            return None;
-        }
-    }
-    value.is_finite().then_some(value)
+    let is_rounded = || digits.iter().all(u8::is_ascii_digit) && !is_exact_integer(text, value);
+    (value.is_finite() && (digits.len() <= EXACT_DIGITS || !is_rounded())).then_some(value)
+}
+
+/// Parses a number that float32 represents as exactly as float64 does.
+fn parse_float32(text: &str) -> Option<f32> {
+    let value = parse_float(text)?;
+    let narrow = value as f32;
+    (f64::from(narrow) == value).then_some(narrow)
 }

@@ -4,7 +4,7 @@
 //! It accepts further lines that the decoder rejects, because it does not validate the contents of strings. The caller decodes
 //! each line that adds something to the inferred columns.
 
-use crate::exact_cast::is_exact;
+use crate::exact_cast::{has_leading_zero, is_exact};
 use crate::limits::MAX_JSON_DEPTH;
 
 /// A set of kinds of values.
@@ -89,7 +89,7 @@ pub(super) fn number_kinds(text: &[u8]) -> ValueKinds {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    let sign = if is_negative { NEGATIVE } else { POSITIVE };
+    let sign = if is_negative && digits != b"0" { NEGATIVE } else { POSITIVE };
     if digits.is_empty() || has_leading_zero(digits) {
         return 0;
     }
@@ -107,11 +107,6 @@ pub(super) fn number_kinds(text: &[u8]) -> ValueKinds {
         None if parse::<f64>(text).is_some_and(f64::is_finite) => DECIMAL,
         None => 0,
     }
-}
-
-/// Whether digits begin with a zero that another digit follows, which JSON does not allow.
-pub(super) fn has_leading_zero(digits: &[u8]) -> bool {
-    matches!(digits, [b'0', b'0'..=b'9', ..])
 }
 
 fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -39,7 +38,8 @@ impl CachedSize for GroupDictionaries {
 
 impl DictionaryCache {
     pub(super) fn new(memory: &ShardCacheMemory) -> Self {
-        let max_group_bytes = memory.limit_bytes().min(MAX_GROUP_BYTES);
+        // The rest is for the footers, which are needed as often.
+        let max_group_bytes = (memory.limit_bytes() / 2).min(MAX_GROUP_BYTES);
         Self { groups: ShardCache::new(memory), max_group_bytes }
     }
 
@@ -90,6 +90,7 @@ mod tests {
     use object_store::memory::InMemory;
     use object_store::path::Path;
     use object_store::{ObjectStore, ObjectStoreExt};
+    use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
     use super::*;
@@ -103,7 +104,7 @@ mod tests {
         let shard =
             ShardRef { url: "mem://x".to_owned(), size_bytes: 10_000, version, ..ShardRef::default() };
         let object = Object::new(store, key, shard);
-        let memory = ReadMemory { limits: MemoryLimits::new(80_000), used_bytes: Arc::default() };
+        let memory = ReadMemory { limits: MemoryLimits::new(160_000), used_bytes: Arc::default() };
         let cache = DictionaryCache::new(&ShardCacheMemory::new(&memory));
         assert_eq!(cache.max_group_bytes, 10_000);
         let ranges = [(0, 0..100), (2, 100..9_000), (3, 9_000..9_900), (4, 9_900..10_000)];

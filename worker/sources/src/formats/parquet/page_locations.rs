@@ -27,6 +27,8 @@ const MAX_PAGES: usize = 1 << 16;
 const FIRST_HEADER_BYTES: u64 = 256;
 /// Maximum length of a header, which may contain the smallest and the largest value of the page.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// Size of an offset of a list in memory, and of the bits of nulls.
+const OFFSET_BYTES: u64 = 8;
 /// Maximum number of column chunks of a row group whose headers are read at the same time.
 const MAX_CONCURRENT_CHUNKS: usize = 8;
 
@@ -213,12 +215,14 @@ impl PageLocations {
             }
             sum.stored = sum.stored.saturating_add(part.0);
             sum.decompressed = sum.decompressed.saturating_add(part.1);
-            // Values outside of lists are decoded as views of their pages.
-            let descriptor = chunk.column_descr();
-            let are_views = descriptor.physical_type() == Type::BYTE_ARRAY && descriptor.max_rep_level() == 0;
-            let values = u128::from(decompressed) * u128::from(block_rows) / u128::from(group_rows.max(1));
-            let values = if are_views { 0 } else { u64::try_from(values).unwrap_or(u64::MAX) };
-            sum.decoded = sum.decoded.saturating_add(values).saturating_add(block_rows * VIEW_BYTES);
+            let part_of_rows = |all: u64| {
+                let part = u128::from(all) * u128::from(block_rows) / u128::from(group_rows.max(1));
+                u64::try_from(part).unwrap_or(u64::MAX)
+            };
+            // A repeated value needs little space in its page.
+            let fixed = part_of_rows(fixed_bytes(chunk));
+            let values = if has_views(chunk) { fixed } else { fixed.max(part_of_rows(decompressed)) };
+            sum.decoded = sum.decoded.saturating_add(values).saturating_add(block_rows * OFFSET_BYTES);
             if chunk.compression() == Compression::UNCOMPRESSED {
                 sum.shared = sum.shared.saturating_add(part.1.min(part.0));
             }
@@ -260,6 +264,28 @@ impl PageLocations {
         }
         Some(starts)
     }
+}
+
+/// Whether the values of a column chunk are decoded as views of their pages.
+fn has_views(chunk: &ColumnChunkMetaData) -> bool {
+    let descriptor = chunk.column_descr();
+    descriptor.physical_type() == Type::BYTE_ARRAY && descriptor.max_rep_level() == 0
+}
+
+/// Returns the size of the decoded values of a column chunk in bytes, without texts and bytes that remain in their pages.
+pub(super) fn fixed_bytes(chunk: &ColumnChunkMetaData) -> u64 {
+    let descriptor = chunk.column_descr();
+    let value_bytes = match descriptor.physical_type() {
+        Type::BOOLEAN => 1,
+        Type::INT32 | Type::FLOAT => 4,
+        Type::INT64 | Type::DOUBLE => 8,
+        Type::FIXED_LEN_BYTE_ARRAY => u64::try_from(descriptor.type_length()).unwrap_or(0).max(VIEW_BYTES),
+        Type::INT96 | Type::BYTE_ARRAY => VIEW_BYTES,
+    };
+    let fixed = u64::try_from(chunk.num_values()).unwrap_or(0).saturating_mul(value_bytes);
+    // The texts of lists are copied, also those that a dictionary contains only once.
+    let copied = chunk.unencoded_byte_array_data_bytes().filter(|_| !has_views(chunk)).unwrap_or(0);
+    fixed.saturating_add(u64::try_from(copied).unwrap_or(0))
 }
 
 /// Returns the stored and the decompressed size of the dictionary and of the pages that contain these rows.

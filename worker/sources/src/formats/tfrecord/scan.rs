@@ -44,7 +44,7 @@ impl<'a> SchemaScan<'a> {
     }
 
     /// Whether the features of an unverified record are known, so that the record does not change the columns.
-    pub(super) fn knows(&mut self, example: &[u8]) -> bool {
+    pub(crate) fn knows(&mut self, example: &[u8]) -> bool {
         self.begin_record();
         let mut is_known = self.has_examples;
         let is_example = read_features(example, |name, values| {
@@ -64,7 +64,7 @@ impl<'a> SchemaScan<'a> {
 
     pub(super) fn knows_feature(&mut self, name: &[u8], values: FeatureValues<'_>) -> bool {
         let Some(index) = self.find(name) else {
-            return values == FeatureValues::Unset || !self.is_needed(&String::from_utf8_lossy(name));
+            return values == FeatureValues::Unset || !self.reads(name);
         };
         let feature = &self.features[index];
         feature.is_list || values.kind() != feature.kind || count_values(values) == Ok(ValueCount::One)
@@ -72,7 +72,7 @@ impl<'a> SchemaScan<'a> {
 
     /// Whether a feature with this number of values is known.
     pub(super) fn knows_values(&mut self, name: &[u8], kind: &'static str, count: ValueCount) -> bool {
-        let Some(index) = self.find(name) else { return !self.is_needed(&String::from_utf8_lossy(name)) };
+        let Some(index) = self.find(name) else { return !self.reads(name) };
         let feature = &self.features[index];
         feature.is_list || kind != feature.kind || count == ValueCount::One
     }
@@ -134,6 +134,12 @@ impl<'a> SchemaScan<'a> {
         self.indexes.insert(name.clone(), self.features.len());
         self.features.push(FeatureSummary { name, kind, is_list });
         Ok(())
+    }
+
+    /// Whether a new feature matters. Above the limit, one that the pipeline reads is an error.
+    fn reads(&self, name: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name);
+        self.is_needed(&name) || self.selection.reads(&name)
     }
 
     /// Whether a new feature must be added. Above the limit, only the columns that the pipeline names matter.

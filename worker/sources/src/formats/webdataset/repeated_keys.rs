@@ -92,6 +92,8 @@ struct PartComparison {
     repeated: HashSet<u64>,
     /// The first sample with each of these keys, by a longer hash.
     first: HashMap<u128, Part>,
+    /// The first of them in the latest archive that contains the key.
+    first_of_archive: HashMap<u128, Part>,
     /// The number of archives before the current member.
     archive: u32,
     /// The number of samples before the current one.
@@ -114,8 +116,10 @@ struct Part {
     /// The offset of the next part.
     end: u64,
     archive: u32,
-    /// One bit per extension. Extensions beyond the number of bits share the last bit.
+    /// One bit per extension. Extensions beyond the number of bits have none.
     extensions: u64,
+    /// The sum of the hashes of the extensions, which determines their set.
+    extension_set: u128,
 }
 
 impl Part {
@@ -123,7 +127,7 @@ impl Part {
     /// different archives must have an extension in common, because optional members may be missing.
     fn is_other_sample(&self, later: &Self) -> bool {
         if self.archive == later.archive {
-            self.extensions == later.extensions
+            self.extension_set == later.extension_set
         } else {
             self.extensions & later.extensions != 0
         }
@@ -137,15 +141,21 @@ impl MemberVisitor for PartComparison {
             self.end_part(bytes.start);
             key.clone_into(&mut self.key);
             let (row, archive) = (self.row, self.archive);
-            self.current = Some(Part { row, offset: bytes.start, end: u64::MAX, archive, extensions: 0 });
+            let (offset, end) = (bytes.start, u64::MAX);
+            self.current = Some(Part { row, offset, end, archive, extensions: 0, extension_set: 0 });
         }
-        let next_bit = (self.extensions.len() as u32).min(u64::BITS - 1);
-        let bit = match self.extensions.get(&extension.to_lowercase()) {
-            Some(bit) => *bit,
-            None if next_bit == u64::BITS - 1 => next_bit,
-            None => *self.extensions.entry(extension.to_lowercase()).or_insert(next_bit),
+        let extension = extension.to_lowercase();
+        let set = xxh3_128(extension.as_bytes());
+        let next_bit = self.extensions.len() as u32;
+        let bit = match self.extensions.get(&extension) {
+            Some(bit) => Some(*bit),
+            None if next_bit == u64::BITS => None,
+            None => Some(*self.extensions.entry(extension).or_insert(next_bit)),
         };
-        self.current.iter_mut().for_each(|part| part.extensions |= 1 << bit);
+        if let Some(part) = &mut self.current {
+            part.extension_set = part.extension_set.wrapping_add(set);
+            part.extensions |= bit.map_or(0, |bit| 1 << bit);
+        }
         Ok(())
     }
 
@@ -168,11 +178,17 @@ impl PartComparison {
         if !self.repeated.contains(&key_hash(&self.key)) {
             return;
         }
-        let first = *self.first.entry(xxh3_128(self.key.as_bytes())).or_insert(part);
-        let is_divided = || self.divided.contains_key(&first.row) || !first.is_other_sample(&part);
-        if first.row == part.row || !is_divided() {
-            return;
+        let key = xxh3_128(self.key.as_bytes());
+        let first = *self.first.entry(key).or_insert(part);
+        let of_archive = self.first_of_archive.entry(key).or_insert(part);
+        if of_archive.archive != part.archive {
+            *of_archive = part;
         }
+        let is_divided = |other: &Part| {
+            let is_known = self.divided.contains_key(&other.row);
+            other.row != part.row && (is_known || !other.is_other_sample(&part))
+        };
+        let Some(first) = [first, *of_archive].into_iter().find(is_divided) else { return };
         if self.divided.len() <= MAX_PARTS {
             let divided = |part: Part, other: Part| {
                 (part.row, DividedRow { bytes: part.offset..part.end, other_part: other.offset })

@@ -57,7 +57,7 @@ pub(super) fn decode(
         let (column, inexact) = cast_exact(&column.finish(), &arrow_type(&field.column_type))
             .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
         for InexactRow { row, reason } in inexact {
-            let reason = format!("member `{name}`: {reason}");
+            let reason = format!("column `{name}`: {reason}");
             failures.push(RowFailure { row: row as u32, offset: rows.rows[row].offset, reason });
         }
         arrays.push(column);
@@ -205,6 +205,10 @@ impl Column {
             // The type of all shards may be wider than that of members.
             ColumnType::Scalar(ScalarType::Int64 | ScalarType::UInt64 | ScalarType::Float64) => {
                 Self::Int(Int64Builder::with_capacity(rows))
+            }
+            // Other datasets of a mix contain lists. Members become lists of one value.
+            ColumnType::List(item) if matches!(**item, ColumnType::Binary | ColumnType::Scalar(_)) => {
+                Self::new(name, item, buffers, rows)
             }
             _ => Self::Absent(column_type.clone(), 0),
         }
