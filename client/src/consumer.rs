@@ -29,9 +29,6 @@ use crate::shared_state::SharedState;
 use crate::state::{ConsumerIdentity, ConsumerState, TakeResult};
 use crate::workers::WorkerDirectory;
 
-/// Maximum time after which a consumer without a batch looks for a result again.
-const MAX_PENDING_TIME: Duration = Duration::from_secs(1);
-
 /// One rank of a training job. Its background task reports and fetches until the consumer is closed or dropped.
 pub struct Consumer {
     view: ConsumerView,
@@ -96,8 +93,13 @@ impl Consumer {
                 TakeResult::Pending => {
                     stall.get_or_insert_with(|| Stall::begin(&self.view.shared));
                     self.view.shared.notify_session();
-                    // Some results change only because time passes.
-                    let _ = tokio::time::timeout(MAX_PENDING_TIME, self.view.shared.batch_notified()).await;
+                    let deadline = self.view.shared.lock().verdict_deadline();
+                    let deadline = deadline.filter(|deadline| *deadline > Instant::now());
+                    let notified = self.view.shared.batch_notified();
+                    match deadline {
+                        Some(deadline) => drop(tokio::time::timeout_at(deadline, notified).await),
+                        None => notified.await,
+                    }
                 }
                 TakeResult::Finished => {
                     self.flush().await?;

@@ -139,8 +139,9 @@ impl FakeCoordinator {
         let before = (script.positions.clone(), script.held.clone());
         script.reports.push(report.clone());
         if let Some(message) = &report.batch_error {
-            script.state = JobState::Failed(message.clone());
-            script.revision += 1;
+            let failed = JobState::Failed(message.clone());
+            script.revision += u64::from(script.state != failed);
+            script.state = failed;
             return;
         }
         for (stream, position) in &report.positions {

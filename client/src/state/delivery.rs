@@ -111,9 +111,17 @@ impl ConsumerState {
         if self.stats.rows > 0 || self.job_has_rows {
             return false;
         }
-        let since = *self.without_rows_since.get_or_insert(now);
-        let is_alone = self.consumers <= 1 && !self.slots.is_elastic;
-        is_alone || now.saturating_duration_since(since) < VERDICT_TIMEOUT
+        self.without_rows_since.get_or_insert(now);
+        self.is_alone() || self.verdict_deadline().is_some_and(|deadline| now < deadline)
+    }
+
+    fn is_alone(&self) -> bool {
+        self.consumers <= 1 && !self.slots.is_elastic
+    }
+
+    /// When a consumer without rows stops to wait at its end. `None` if it does not wait, or waits for the coordinator.
+    pub(crate) fn verdict_deadline(&self) -> Option<Instant> {
+        self.without_rows_since.filter(|_| !self.is_alone()).map(|since| since + VERDICT_TIMEOUT)
     }
 
     /// Stores the first skipped row of a consumer without rows.

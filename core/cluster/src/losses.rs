@@ -25,7 +25,7 @@ use crate::{Cluster, Ready};
 /// Maximum number of groups of rows of a job that are given up under `on_error: skip` or `replace`, because each costs workers.
 const MAX_GIVEN_UP: u32 = 3;
 /// Maximum time for which a worker is reserved for one suspect. A suspect that runs for longer has not crashed the worker.
-const MAX_ISOLATION_MS: Millis = 30_000;
+const MAX_ISOLATION_MS: Millis = 10_000;
 
 /// Maximum age of the last report of a worker that is known to be alive, as a multiple of the interval between reports.
 const MAX_REPORT_AGE: u64 = 3;
@@ -56,6 +56,9 @@ impl Cluster {
             } else {
                 others.push(split);
             }
+        }
+        for (_, job, split) in worker.moved.iter().filter(|_| is_lost) {
+            by_job.entry(*job).or_default().1.insert(*split);
         }
         for (_, job, split) in &worker.unreachable {
             if is_lost {
@@ -141,6 +144,7 @@ impl Cluster {
     /// Withdraws the unconfirmed losses of a worker that has seen a plan without the splits.
     pub(crate) fn withdraw_unconfirmed(&mut self, id: WorkerId, seen: u64) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.moved.retain(|(revision, ..)| *revision > seen);
         while let Some((_, job, split)) =
             worker.unreachable.first().copied().filter(|(revision, ..)| *revision <= seen)
         {
@@ -246,7 +250,15 @@ impl Cluster {
         let tasks = worker.tasks.clone();
         self.isolation = Some(Isolation { worker: id, suspect, since: self.now });
         for (job, splits) in by_job {
+            let may_compute = |split: &SplitRef| {
+                self.workers.get(&id).is_some_and(|worker| self.may_compute(worker, job, *split))
+            };
+            let moved: Vec<SplitRef> = splits.iter().copied().filter(may_compute).collect();
             self.revoke(job, id, splits, ready);
+            if let Some(worker) = self.workers.get_mut(&id) {
+                let revision = worker.revision;
+                worker.moved.extend(moved.into_iter().map(|split| (revision, job, split)));
+            }
         }
         for task in &tasks {
             self.take_task(id, *task);

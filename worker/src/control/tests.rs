@@ -70,7 +70,14 @@ fn start_worker(panics_in_reports: bool) -> RunningWorker {
 #[tokio::test]
 async fn a_panic_while_a_job_is_loaded_fails_the_job_and_not_the_worker() {
     let worker = start_worker(false);
-    let open = FetchOpen { job: JOB, split: SPLIT, start_offset: 0, credit_bytes: 0, ticket: String::new(), cached_features: Vec::new() };
+    let open = FetchOpen {
+        job: JOB,
+        split: SPLIT,
+        start_offset: 0,
+        credit_bytes: 1,
+        ticket: String::new(),
+        cached_features: Vec::new(),
+    };
     let message = async {
         loop {
             let requests = stream::iter([FetchRequest::Open(open.clone())]).chain(stream::pending());

@@ -184,6 +184,11 @@ impl Coordinators {
         self.settings.tick_ms * 1_000 / self.nodes[place].rate
     }
 
+    /// The number of times that another leader has started to serve.
+    pub(crate) fn failovers(&self) -> usize {
+        self.leaders.len().saturating_sub(1)
+    }
+
     /// The serving leader of the latest term.
     pub(crate) fn leader(&self) -> Option<usize> {
         let serving = |place: &usize| {

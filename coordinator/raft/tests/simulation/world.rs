@@ -54,6 +54,7 @@ pub(crate) struct Outcome {
     pub(crate) is_given_up: Vec<bool>,
     /// The number of workers that the planted split has crashed.
     pub(crate) planted_crashes: u64,
+    pub(crate) failovers: usize,
 }
 
 pub(crate) struct World {
@@ -200,6 +201,7 @@ impl World {
             is_empty,
             is_given_up,
             planted_crashes: self.planted_crashes,
+            failovers: self.coordinators.failovers(),
         }
     }
 

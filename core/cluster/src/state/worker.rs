@@ -78,6 +78,9 @@ pub(crate) struct TrackedWorker {
     /// Uncomputed splits that a consumer could not fetch from the worker, each with the first plan revision without the
     /// split. A worker that has seen this revision is alive.
     pub(crate) unreachable: BTreeSet<(u64, JobId, SplitRef)>,
+    /// Uncomputed splits that were moved to other workers, each with the first plan revision without the split. If the worker is
+    /// lost before it has seen this revision, the loss counts for them.
+    pub(crate) moved: BTreeSet<(u64, JobId, SplitRef)>,
     /// Whether the worker runs a suspect split or task alone.
     pub(crate) is_isolated: bool,
     /// Running jobs with this worker as a lease candidate.
@@ -119,6 +122,7 @@ impl TrackedWorker {
             parked: None,
             unsettled_jobs: BTreeSet::new(),
             unreachable: BTreeSet::new(),
+            moved: BTreeSet::new(),
             is_isolated: false,
             candidate_of: BTreeSet::new(),
             queued_tasks: None,

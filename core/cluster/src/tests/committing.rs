@@ -60,6 +60,7 @@ fn the_last_commit_of_a_job_is_in_the_plan_without_the_job() {
     bench.consumer(ConsumerReport { positions: at(0, 4), ..consumer_report(job, 0) });
     wait(&mut bench, job, &[1]);
     bench.consumer(ConsumerReport {
+        stats: ConsumerStats { rows: 16, ..ConsumerStats::default() },
         positions: vec![(0, StreamPosition { epoch: 1, row: 0 })],
         ..consumer_report(job, 0)
     });

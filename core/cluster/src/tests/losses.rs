@@ -333,3 +333,21 @@ fn a_listing_that_crashes_its_workers_fails_the_job() {
         other => panic!("not failed: {other:?}"),
     }
 }
+
+/// A worker that is chosen for a suspect may be lost already.
+#[test]
+fn a_loss_counts_for_splits_that_were_moved_before_it_was_known() {
+    let mut bench = LossBench::new(&spec(4, 1), 2);
+    let poison = split(0, 0);
+    let first = bench.holder(poison).expect("it is leased");
+    let second = 3 - first;
+    let other = *bench.bench.held(second).first().expect("it has leases");
+    bench.report_all();
+    let mut ready = Ready::default();
+    bench.bench.cluster.revoke_lost(bench.job, WorkerId(90), vec![poison], &mut ready);
+    bench.live.clear();
+    bench.crash(poison);
+    assert_eq!((bench.bench.held(second), bench.losses(other)), (vec![poison], 0));
+    bench.bench.pass(4_000);
+    assert_eq!(bench.losses(other), 1);
+}

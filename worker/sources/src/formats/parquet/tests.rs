@@ -25,7 +25,8 @@ pub(super) fn write(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8
 }
 
 fn shard(columns: Vec<(&str, ArrayRef)>) -> Fixture {
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     fixture(&write(&batch, WriterProperties::default()), Format::Parquet, &[])
 }
 

@@ -456,5 +456,5 @@ async fn integers_are_widened_exactly_or_fail_their_row() {
     };
     let rows = fixture.dataset.read_block(&read).await.unwrap();
     assert_eq!(lines(&rows.batch), ["7|null", "null|null"]);
-    assert_eq!(rows.failures[0].reason, "member `cls`: float64 does not represent 9007199254740993 exactly");
+    assert_eq!(rows.failures[0].reason, "column `cls`: float64 does not represent 9007199254740993 exactly");
 }
