@@ -128,7 +128,10 @@ fn count_given_up(outcome: &Outcome) -> u64 {
 fn assert_rare(given_up: &AtomicU64, default_seeds: u64) {
     let (given_up, seeds) = (given_up.load(Ordering::Relaxed), seeds(default_seeds));
     let most = ((seeds.end - seeds.start) / 20).max(1);
-    assert!(given_up <= most, "{given_up} of {seeds:?} jobs ended because workers were lost while they prepared");
+    assert!(
+        given_up <= most,
+        "{given_up} of {seeds:?} jobs ended because workers were lost while they prepared"
+    );
 }
 
 /// Returns the number in an environment variable.
@@ -223,7 +226,8 @@ fn a_split_that_crashes_its_workers_is_given_up() {
         let outcome = World::new(&scenario, Fault::None)?.run(None)?;
         check_outcome(&scenario, &outcome)?;
         let is_calm = scenario.faults.until == 0 && outcome.failovers == 0;
-        let limit = if is_calm { 4 } else { MAX_PLANTED_CRASHES };
+        // A loss that the coordinator could not attribute to the split excuses two more.
+        let limit = if is_calm { 6 } else { MAX_PLANTED_CRASHES };
         match outcome.planted_crashes {
             crashes if crashes > limit => Err(format!("the split has crashed {crashes} workers")),
             _ => Ok(()),

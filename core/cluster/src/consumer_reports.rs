@@ -248,6 +248,8 @@ impl Cluster {
                 self.revoke(id, worker, vec![split], ready);
                 if may_compute {
                     self.suspect(id, split, worker);
+                } else if let Some(found) = self.workers.get_mut(&worker) {
+                    found.unreceived.insert((id, split));
                 }
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.unreachable.insert(split, worker);

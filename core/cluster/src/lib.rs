@@ -41,6 +41,7 @@ mod spec_checks;
 mod state;
 mod status;
 mod step_positions;
+mod unrest;
 mod worker_plans;
 mod worker_reports;
 
@@ -66,6 +67,7 @@ pub use self::state::suspects::LostWorkers;
 use self::state::task_queue::TaskQueue;
 use self::state::visited_map::VisitedMap;
 use self::state::worker::{TaskRoom, TrackedWorker};
+use self::unrest::Unrest;
 
 /// Maximum number of ended jobs that the state machine reports.
 const MAX_ENDED_JOBS: usize = 100;
@@ -134,6 +136,7 @@ pub struct Cluster {
     isolated_tasks: BTreeSet<(JobId, TaskId)>,
     /// The worker that runs a suspect alone.
     isolation: Option<Isolation>,
+    unrest: Unrest,
     /// The time until which jobs of an earlier leader keep the workers that hold their graphs.
     graphs_kept_until: Option<Millis>,
     group_commits: GroupCommits,
@@ -178,6 +181,7 @@ impl Cluster {
             suspect_jobs: BTreeSet::new(),
             isolated_tasks: BTreeSet::new(),
             isolation: None,
+            unrest: Unrest::default(),
             graphs_kept_until: None,
             group_commits: GroupCommits::default(),
             jobs_to_schedule: BTreeSet::new(),
@@ -245,6 +249,7 @@ impl Cluster {
         self.finish_group_commits(job);
         self.drop_preparation(job);
         self.core_limits.remove(&job);
+        self.unrest.forget(job);
         self.release_graph(job);
         if let Some(found) = self.jobs.get_mut(&job) {
             for id in std::mem::take(&mut found.workers) {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
 use feedline_data::layout::SplitRef;
-use feedline_data::messages::JobState;
+use feedline_data::messages::{JobState, MAX_LOST_WORKERS};
 use feedline_data::pipeline::OnError;
 
 use crate::records::Record;
@@ -25,7 +25,7 @@ use crate::{Cluster, Ready};
 /// Maximum number of groups of rows of a job that are given up under `on_error: skip` or `replace`, because each costs workers.
 const MAX_GIVEN_UP: u32 = 3;
 /// Maximum time for which a worker is reserved for one suspect. A suspect that runs for longer has not crashed the worker.
-const MAX_ISOLATION_MS: Millis = 10_000;
+const MAX_ISOLATION_MS: Millis = 5_000;
 
 /// Maximum age of the last report of a worker that is known to be alive, as a multiple of the interval between reports.
 const MAX_REPORT_AGE: u64 = 3;
@@ -67,7 +67,29 @@ impl Cluster {
                 job.withdraw_unconfirmed(*split, id);
             }
         }
-        for (job, (others, lost)) in by_job {
+        let has_earlier_losses = |job: &JobId, split: SplitRef| {
+            self.jobs.get(job).is_some_and(|job| !job.suspects.confirmed(job.lease_unit(split)).is_empty())
+        };
+        let mut lost = by_job.iter().flat_map(|(job, (_, lost))| lost.iter().map(move |split| (job, *split)));
+        if is_lost && !lost.any(|(job, split)| has_earlier_losses(job, split)) {
+            let leased = by_job.iter().flat_map(|(job, (others, lost))| {
+                others.iter().chain(lost).map(|split| (*job, *split)).collect::<Vec<_>>()
+            });
+            let unit = |(job, split)| self.jobs.get(&job).map(|found| (job, found.lease_unit(split)));
+            let own = leased.chain(worker.unreceived.iter().copied()).filter_map(unit).collect();
+            self.unrest.on_unexplained_loss(self.now, own);
+        }
+        for (job, (mut others, mut lost)) in by_job {
+            let excused = self.excused_units(job, &lost);
+            if let Some(found) = self.jobs.get_mut(&job).filter(|_| !excused.is_empty()) {
+                let is_excused = |split: &SplitRef| excused.contains(&found.lease_unit(*split));
+                let splits: Vec<SplitRef> = lost.iter().copied().filter(is_excused).collect();
+                for split in splits {
+                    lost.remove(&split);
+                    found.withdraw_unconfirmed(split, id);
+                    others.push(split);
+                }
+            }
             if !others.is_empty() {
                 self.revoke(job, id, others, ready);
             }
@@ -75,6 +97,18 @@ impl Cluster {
                 self.revoke_lost(job, id, lost.into_iter().collect(), ready);
             }
         }
+    }
+
+    /// Returns the suspects that would be given up after this loss, although workers are lost for other reasons too. The loss does
+    /// not count for them.
+    fn excused_units(&mut self, job: JobId, lost: &BTreeSet<SplitRef>) -> BTreeSet<SplitRef> {
+        let Some(found) = self.jobs.get(&job) else { return BTreeSet::new() };
+        let mut excused: BTreeSet<SplitRef> = lost.iter().map(|split| found.lease_unit(*split)).collect();
+        excused.retain(|unit| {
+            let is_last = found.suspects.confirmed(*unit).len() + 1 == MAX_LOST_WORKERS as usize;
+            is_last && self.unrest.excuses(self.now, (job, *unit))
+        });
+        excused
     }
 
     /// Whether the loss of a worker would count for a leased split.
@@ -119,6 +153,7 @@ impl Cluster {
                 found.graph_workers.lost.remove(&worker);
             }
             if !splits.is_empty() {
+                self.unrest.on_disturbance(self.now);
                 self.record(Record::Revoked { job, worker, splits, lost: false }, ready);
             }
         }
@@ -145,6 +180,7 @@ impl Cluster {
     pub(crate) fn withdraw_unconfirmed(&mut self, id: WorkerId, seen: u64) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.moved.retain(|(revision, ..)| *revision > seen);
+        worker.unreceived.clear();
         while let Some((_, job, split)) =
             worker.unreachable.first().copied().filter(|(revision, ..)| *revision <= seen)
         {
@@ -234,7 +270,8 @@ impl Cluster {
             return None;
         }
         suspects.into_iter().find(|unit| {
-            let mut missing = job.splits_of_unit(*unit).into_iter().filter(|split| !job.leases.contains(*split));
+            let mut missing =
+                job.splits_of_unit(*unit).into_iter().filter(|split| !job.leases.contains(*split));
             job.suspicion(*unit) == Suspicion::Isolated
                 && missing.any(|split| job.next_offset(split).is_some() && self.is_urgent(job, split))
         })

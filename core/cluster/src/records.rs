@@ -32,7 +32,7 @@ pub enum Record {
         /// The job.
         job: JobId,
         /// The dataset.
-        dataset: DatasetSummary,
+        dataset: Box<DatasetSummary>,
     },
     /// Splits were leased to a worker.
     Granted {

@@ -28,6 +28,9 @@ impl Cluster {
             cluster.restore_job(id);
         }
         cluster.keep_graphs();
+        if cluster.jobs.values().any(|job| !job.is_ended()) {
+            cluster.unrest.on_disturbance(now);
+        }
         cluster
     }
 

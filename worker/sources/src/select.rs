@@ -136,9 +136,7 @@ impl Selection {
                 SourceError::unsupported(shard, reason)
             })
         };
-        check_unique_names(shard, found.iter().map(|(name, _)| name.as_str()), |name| {
-            self.reads(name)
-        })?;
+        check_unique_names(shard, found.iter().map(|(name, _)| name.as_str()), |name| self.reads(name))?;
         let mut schema = Schema::default();
         if self.reads_all() {
             check_column_count(shard, found.len())?;

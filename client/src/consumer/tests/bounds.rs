@@ -81,7 +81,9 @@ async fn a_batch_of_too_many_splits_fails_the_job() {
     // Operators keep one row of eight splits.
     let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
     for relaxed in [false, true] {
-        for (most, batches, needed) in [(128, 8, None), (16, 0, Some("about 64 splits")), (4, 0, Some("about 32 splits"))] {
+        for (most, batches, needed) in
+            [(128, 8, None), (16, 0, Some("about 64 splits")), (4, 0, Some("about 32 splits"))]
+        {
             let mut worker = FakeWorker::new(&layout, 8);
             worker.keep = Some(|row| row % 64 == 0);
             let coordinator = FakeCoordinator::new(layout.clone(), relaxed, &[1]);

@@ -244,7 +244,7 @@ impl TrackedJob {
         let job = self.id;
         let mut records = vec![Record::Opened { job, spec: Box::new(self.spec.clone()) }];
         if let Some(dataset) = &self.dataset {
-            records.push(Record::DatasetIndexed { job, dataset: dataset.clone() });
+            records.push(Record::DatasetIndexed { job, dataset: Box::new(dataset.clone()) });
             let open = self.open_splits.iter().map(|(split, open)| (split, open.consumer, open.offset));
             records.push(Record::Progress {
                 job,

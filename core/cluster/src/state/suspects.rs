@@ -114,6 +114,11 @@ impl SuspectSplits {
         }
     }
 
+    /// The workers whose confirmed losses count for a split.
+    pub(crate) fn confirmed(&self, split: SplitRef) -> &[WorkerId] {
+        self.confirmed.get(&split).map_or(&[], Vec::as_slice)
+    }
+
     /// The splits with confirmed losses of a worker.
     pub(crate) fn confirmed_by(&self, worker: WorkerId) -> Vec<SplitRef> {
         let lost = self.confirmed.iter().filter(|(_, lost)| lost.contains(&worker));

@@ -81,6 +81,8 @@ pub(crate) struct TrackedWorker {
     /// Uncomputed splits that were moved to other workers, each with the first plan revision without the split. If the worker is
     /// lost before it has seen this revision, the loss counts for them.
     pub(crate) moved: BTreeSet<(u64, JobId, SplitRef)>,
+    /// Splits that a consumer could not fetch, and that the worker may not have received, since its last report.
+    pub(crate) unreceived: BTreeSet<(JobId, SplitRef)>,
     /// Whether the worker runs a suspect split or task alone.
     pub(crate) is_isolated: bool,
     /// Running jobs with this worker as a lease candidate.
@@ -123,6 +125,7 @@ impl TrackedWorker {
             unsettled_jobs: BTreeSet::new(),
             unreachable: BTreeSet::new(),
             moved: BTreeSet::new(),
+            unreceived: BTreeSet::new(),
             is_isolated: false,
             candidate_of: BTreeSet::new(),
             queued_tasks: None,

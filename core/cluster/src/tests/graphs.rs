@@ -422,9 +422,7 @@ fn a_graph_that_crashes_the_workers_that_load_it_fails_the_job() {
     }
     match bench.status(job).state {
         JobState::Failed(message) => assert!(
-            message.starts_with(
-                "3 workers were lost while they loaded the graph of the job; "
-            ),
+            message.starts_with("3 workers were lost while they loaded the graph of the job; "),
             "{message}"
         ),
         other => panic!("not failed: {other:?}"),

@@ -92,11 +92,7 @@ impl FormatReader for ArrayRecordReader {
 }
 
 /// Indexes the chunks. For a sample, infers the columns only from the first records.
-async fn index(
-    object: &Object,
-    selection: &Selection,
-    is_sample: bool,
-) -> Result<ShardIndex, SourceError> {
+async fn index(object: &Object, selection: &Selection, is_sample: bool) -> Result<ShardIndex, SourceError> {
     let shard = object.shard();
     let chunks = read_footer(object).await?;
     let blocks = blocks(&chunks).map_err(|reason| SourceError::unsupported(shard, reason))?;
@@ -306,9 +302,8 @@ async fn columns(
         for row in 0..rows.rows.len() {
             let example = rows.bytes(row);
             if !scan.knows(example) {
-                scan.add_example(example).map_err(|reason| {
-                    SourceError::corrupt(object.shard(), rows.rows[row].offset, reason)
-                })?;
+                scan.add_example(example)
+                    .map_err(|reason| SourceError::corrupt(object.shard(), rows.rows[row].offset, reason))?;
             }
         }
     }

@@ -344,7 +344,8 @@ impl ParquetFooter {
         }
         let values_bytes =
             chunks(row_group, leaves).map(page_locations::fixed_bytes).fold(0, u64::saturating_add);
-        let max_rows = u128::from(MAX_BLOCK_VALUES_BYTES) * u128::from(rows) / u128::from(values_bytes.max(1));
+        let max_rows =
+            u128::from(MAX_BLOCK_VALUES_BYTES) * u128::from(rows) / u128::from(values_bytes.max(1));
         let max_rows = u64::try_from(max_rows).unwrap_or(u64::MAX).clamp(1, u32::MAX.into());
         let starts = if bytes <= MAX_WHOLE_GROUP_BYTES {
             vec![0]

@@ -74,7 +74,7 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// Returns the columns in the order of their first appearance.
+    /// Returns the columns, sorted by name, so that their order does not depend on the order of the rows.
     pub(super) fn finish(self) -> (Vec<ResolvedColumn>, InferenceNotes) {
         let mut notes = InferenceNotes::default();
         let mut columns = Vec::with_capacity(self.columns.len());
@@ -92,6 +92,7 @@ impl<'a> Inference<'a> {
             }
             columns.push((column.name.clone(), inferred.column_type));
         }
+        columns.sort_by(|(a, _), (b, _)| a.cmp(b));
         (columns, notes)
     }
 

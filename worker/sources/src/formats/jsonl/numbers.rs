@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, ArrowPrimitiveType, ListArray, PrimitiveBuilder};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{
-    DataType, FieldRef, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    DataType, FieldRef, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::error::ArrowError;
 use arrow::json::reader::{ArrayDecoder, DecoderContext, DecoderFactory, Tape, TapeElement};

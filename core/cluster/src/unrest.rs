@@ -1,0 +1,78 @@
+//! Recent losses of workers that no suspect has caused. While workers are lost for other reasons, such as preemption or a network
+//! partition, the third loss of a split is weak evidence, so a split is excused a few times.
+//!
+//! This is soft state of the leader. The records contain only the losses that count.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use feedline_data::ids::{JobId, Millis};
+use feedline_data::layout::SplitRef;
+
+/// The time for which a loss, a failover or a worker that reports again matters.
+const MEMORY_MS: Millis = 60_000;
+/// Maximum number of losses of a split that do not count.
+const MAX_EXCUSED: u32 = 2;
+
+#[derive(Debug, Default)]
+pub(crate) struct Unrest {
+    /// The end of the time after a failover, or after a worker that had counted as lost has reported again.
+    until: Millis,
+    /// The splits of lost workers that had no split that had been lost before.
+    losses: VecDeque<(Millis, BTreeSet<(JobId, SplitRef)>)>,
+    /// The number of losses of each split that did not count.
+    excused: BTreeMap<(JobId, SplitRef), u32>,
+}
+
+impl Unrest {
+    /// Records a failover, or a worker that counted as lost and has reported again.
+    pub(crate) fn on_disturbance(&mut self, now: Millis) {
+        self.until = now + MEMORY_MS;
+    }
+
+    /// Records the loss of a worker without a split that had been lost before.
+    pub(crate) fn on_unexplained_loss(&mut self, now: Millis, splits: BTreeSet<(JobId, SplitRef)>) {
+        self.losses.push_back((now, splits));
+    }
+
+    /// Whether a further loss of a split does not count, because workers without the split are lost too.
+    pub(crate) fn excuses(&mut self, now: Millis, split: (JobId, SplitRef)) -> bool {
+        self.losses.retain(|(at, _)| at + MEMORY_MS > now);
+        let has_other_causes = now < self.until || self.losses.iter().any(|(_, own)| !own.contains(&split));
+        let excused = self.excused.get(&split).copied().unwrap_or_default();
+        if !has_other_causes || excused == MAX_EXCUSED {
+            return false;
+        }
+        self.excused.insert(split, excused + 1);
+        true
+    }
+
+    /// Forgets the splits of a job that has ended.
+    pub(crate) fn forget(&mut self, job: JobId) {
+        self.excused.retain(|(other, _), _| *other != job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: JobId = JobId(1);
+    const SPLIT: SplitRef = SplitRef { epoch: 0, ordinal: 3, stream: 0 };
+
+    #[test]
+    fn a_split_is_excused_twice_while_other_workers_are_lost() {
+        let mut unrest = Unrest::default();
+        let split = (JOB, SPLIT);
+        unrest.on_unexplained_loss(1_000, [split].into());
+        assert!(!unrest.excuses(2_000, split), "the worker had the split");
+        unrest.on_unexplained_loss(3_000, BTreeSet::new());
+        assert_eq!([4_000, 5_000, 6_000].map(|now| unrest.excuses(now, split)), [true, true, false]);
+        let other = (JOB, SplitRef { ordinal: 4, ..SPLIT });
+        assert!(unrest.excuses(62_000, other));
+        assert!(!unrest.excuses(63_000, other), "the loss is too old");
+        unrest.on_disturbance(70_000);
+        assert!(unrest.excuses(71_000, other) && !unrest.excuses(71_000, split));
+        unrest.forget(JOB);
+        assert!(unrest.excuses(72_000, split) && !unrest.excuses(130_000, split));
+    }
+}
