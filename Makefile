@@ -12,7 +12,7 @@ VENV := target/venv
 FRAMEWORKS := target/frameworks
 DEMO := target/demo
 # The last lines of a failed run name each failed test with its message.
-PYTEST := pytest -q --tb=short -rfE -p no:cacheprovider
+PYTEST := pytest -q --tb=short -rfE --durations=20 -p no:cacheprovider
 # Packages are downloaded again after a failure of the network.
 export CARGO_NET_RETRY ?= 5
 export PIP_RETRIES ?= 5

@@ -249,7 +249,9 @@ impl<'a> Scanner<'a> {
         let mut depth = 0;
         loop {
             match self.next()? {
-                b'"' => drop(self.string()?),
+                b'"' => {
+                    self.string()?;
+                }
                 b'{' | b'[' => depth += 1,
                 b'}' | b']' => {
                     depth -= 1;

@@ -32,13 +32,16 @@ const OFFSET_BYTES: u64 = 8;
 /// Maximum number of column chunks of a row group whose headers are read at the same time.
 const MAX_CONCURRENT_CHUNKS: usize = 8;
 
+/// The pages of a column chunk after its headers were read, or `None` if its pages remain unknown.
+type WalkedChunk = OnceCell<Option<ChunkPages>>;
+
 /// The page index of a shard: from its footer, or from the headers of its pages.
 #[derive(Debug)]
 pub(super) struct PageLocations {
     /// The index in the footer.
     footer: Option<Arc<dyn PageIndexProvider>>,
     /// The column chunks of each row group whose headers were read.
-    groups: Vec<OnceLock<Box<[OnceCell<Option<ChunkPages>>]>>>,
+    groups: Vec<OnceLock<Box<[WalkedChunk]>>>,
     /// The number of values in a row of each column. `None` for lists of variable length.
     row_values: Vec<Option<u64>>,
     /// The size of `groups` in memory.
