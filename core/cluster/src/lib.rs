@@ -53,12 +53,12 @@ use feedline_data::random::mix64;
 
 pub use self::initial_cache::initial_cache_decision;
 pub use self::inputs::{IndexToSave, Input, Ready, Reply, RequestId, SavedIndexes};
-use self::losses::Isolation;
 use self::records::Record;
 pub use self::replicated_state::ReplicatedState;
 pub use self::settings::{ClusterLimits, ClusterSettings};
 use self::state::deadlines::Deadlines;
 use self::state::group_commits::GroupCommits;
+use self::state::isolated_worker::IsolatedWorker;
 use self::state::job::TrackedJob;
 use self::state::preparation::Preparation;
 use self::state::running_jobs::RunningJobs;
@@ -135,7 +135,7 @@ pub struct Cluster {
     /// Tasks that wait until they can run alone on a worker.
     isolated_tasks: BTreeSet<(JobId, TaskId)>,
     /// The worker that runs a suspect alone.
-    isolation: Option<Isolation>,
+    isolation: Option<IsolatedWorker>,
     unrest: Unrest,
     /// The time until which jobs of an earlier leader keep the workers that hold their graphs.
     graphs_kept_until: Option<Millis>,

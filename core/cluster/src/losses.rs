@@ -10,13 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
+use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{JobState, MAX_LOST_WORKERS};
 use feedline_data::pipeline::OnError;
 
 use crate::records::Record;
 use crate::schedule::Grants;
+use crate::state::isolated_worker::{IsolatedWorker, Suspect};
 use crate::state::job::TrackedJob;
 use crate::state::suspects::Suspicion;
 use crate::state::worker::TrackedWorker;
@@ -29,20 +30,6 @@ const MAX_ISOLATION_MS: Millis = 5_000;
 
 /// Maximum age of the last report of a worker that is known to be alive, as a multiple of the interval between reports.
 const MAX_REPORT_AGE: u64 = 3;
-
-/// A worker that is reserved for one suspect.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Isolation {
-    worker: WorkerId,
-    suspect: Suspect,
-    since: Millis,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Suspect {
-    Split(JobId, SplitRef),
-    Task(JobId, TaskId),
-}
 
 impl Cluster {
     /// Revokes the leases of an expired worker, and counts the splits that it had not computed.
@@ -285,7 +272,7 @@ impl Cluster {
             by_job.entry(job).or_default().push(split);
         }
         let tasks = worker.tasks.clone();
-        self.isolation = Some(Isolation { worker: id, suspect, since: self.now });
+        self.isolation = Some(IsolatedWorker { worker: id, suspect, since: self.now });
         for (job, splits) in by_job {
             let may_compute = |split: &SplitRef| {
                 self.workers.get(&id).is_some_and(|worker| self.may_compute(worker, job, *split))

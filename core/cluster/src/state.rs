@@ -7,6 +7,7 @@ pub(crate) mod deadlines;
 pub(crate) mod first_record;
 pub(crate) mod graph_workers;
 pub(crate) mod group_commits;
+pub(crate) mod isolated_worker;
 pub(crate) mod job;
 pub(crate) mod job_growth;
 mod job_records;

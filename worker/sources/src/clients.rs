@@ -16,9 +16,10 @@ use reqwest::header::HeaderMap;
 
 use crate::access::StoreOptions;
 use crate::bounded_store::BoundedStore;
+use crate::credentials_client::CredentialsConnector;
 use crate::governor::StoreGovernor;
 use crate::guard::RequestGuard;
-use crate::http_client::{CredentialsConnector, GuardedConnector};
+use crate::http_client::GuardedConnector;
 use crate::hub;
 use crate::identified_store::IdentifiedStore;
 use crate::identity::StoreIdentity;

@@ -14,6 +14,7 @@ mod client_builder;
 mod clients;
 mod columns;
 mod content;
+mod credentials_client;
 mod dataset;
 mod digest;
 mod directory;

@@ -26,10 +26,9 @@ use crate::table_roots::{TableRoots, is_table_metadata};
 
 use folder::EntrySelection;
 pub(crate) use overlaps::ShardSelectors;
-use pattern::PathPattern;
+use pattern::{GLOB_CHARACTERS, PathPattern, is_local_path};
+pub(crate) use pattern::{expand, is_pattern, split_at_glob};
 
-const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
-const PATTERN_CHARACTERS: [char; 4] = ['*', '?', '[', '{'];
 /// Maximum number of concurrent HEAD requests for all URLs of a source.
 const CONCURRENT_HEADS: usize = 32;
 /// Maximum number of brace patterns of a source that are expanded concurrently.
@@ -113,52 +112,6 @@ pub(crate) async fn list_files(
     let found: Vec<Option<ShardRef>> =
         futures::stream::iter(heads).buffered(CONCURRENT_HEADS).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
-}
-
-/// Whether a URL is a glob or a brace pattern. The path of an existing local file or directory is not a pattern.
-pub(crate) fn is_pattern(reads: &ScopedStores, location: &Location) -> bool {
-    location.rest.contains(PATTERN_CHARACTERS) && !is_local_path(reads, location)
-}
-
-/// Expands the braces in the path of a URL, except those in the names of existing local files and directories. Returns an error
-/// message for a pattern with too many paths.
-pub(crate) fn expand(reads: &ScopedStores, location: &Location) -> Result<Vec<String>, String> {
-    if !is_pattern(reads, location) {
-        return Ok(vec![location.rest.clone()]);
-    }
-    let (folder, pattern) = split_at_pattern(reads, location, &PATTERN_CHARACTERS);
-    let expanded = ScopedStores::expand(pattern)?;
-    Ok(expanded.into_iter().map(|pattern| format!("{folder}{pattern}")).collect())
-}
-
-/// Splits a path without braces at the end of the directory before the first glob, or before the last name.
-pub(crate) fn split_at_glob<'a>(reads: &ScopedStores, location: &'a Location) -> (&'a str, &'a str) {
-    split_at_pattern(reads, location, &GLOB_CHARACTERS)
-}
-
-/// Splits a path into its directory and the part from the first name that is a pattern.
-fn split_at_pattern<'a>(
-    reads: &ScopedStores,
-    location: &'a Location,
-    characters: &[char],
-) -> (&'a str, &'a str) {
-    let path = location.rest.as_str();
-    let mut start = 0;
-    while let Some(slash) = path[start..].find('/').map(|at| start + at) {
-        let part = Location { rest: path[..slash].to_owned(), ..location.clone() };
-        if path[start..slash].contains(characters) && !is_local_path(reads, &part) {
-            break;
-        }
-        start = slash + 1;
-    }
-    path.split_at(start)
-}
-
-/// Whether a local file or directory has this path, even if the path contains characters of patterns.
-fn is_local_path(reads: &ScopedStores, location: &Location) -> bool {
-    location.is_local()
-        && reads.check_object(location).is_ok()
-        && std::fs::symlink_metadata(&location.rest).is_ok()
 }
 
 /// A listed shard.

@@ -75,7 +75,7 @@ impl EncodedRows {
         }
     }
 
-    /// Marks all rows as arrived and failed. `row` is a batch of one row, which stands for each of them.
+    /// Marks all rows as arrived and failed. `row` is a batch of one row, which replaces each of them.
     pub(super) fn fail_all(&mut self, row: RecordBatch, reason: &str) {
         self.row_bytes.push(0);
         self.batches.push(Arc::new(row));

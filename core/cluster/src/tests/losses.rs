@@ -68,7 +68,7 @@ fn a_split_that_crashes_its_workers_is_given_up_after_three() {
     let poison = split(0, 0);
     bench.crash(poison);
     assert_eq!(bench.losses(poison), 1);
-    assert!(bench.holder(poison).is_some(), "one loss is no evidence");
+    assert!(bench.holder(poison).is_some(), "one loss is not evidence");
     bench.crash(poison);
     let alone = bench.holder(poison).expect("it runs alone");
     assert_eq!(bench.bench.held(alone), [poison]);

@@ -54,8 +54,6 @@ const TARGET_PART_BYTES: u64 = 4 << 20;
 /// Maximum memory for the fixed-size parts of a block's values, unless a row needs more. Encoded values can be much smaller in the
 /// file than in memory.
 const MAX_BLOCK_VALUES_BYTES: u64 = 32 << 20;
-/// Size of the largest fixed-size part of a value in memory, which is a view.
-const VIEW_BYTES: u64 = 16;
 /// Maximum number of rows in a row group.
 const MAX_GROUP_ROWS: u64 = 1 << 31;
 /// Maximum size of a row group after decompression.

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::credential::{CredentialError, ExpiringCredential, ProfileSource};
 use super::process::{self, parse_time};
-use crate::http_client::CredentialsConnector;
+use crate::credentials_client::CredentialsConnector;
 use crate::response_body::read_body;
 
 /// Maximum size of a response in bytes.

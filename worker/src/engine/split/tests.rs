@@ -236,7 +236,7 @@ fn fetch_group(split: &mut SplitState) -> Range<u32> {
 fn a_suspect_runs_group_by_group_when_its_consumer_waits() {
     let mut split = SplitState::new(0, 1);
     split.set_lost_workers(1);
-    assert!(split.has_next(LEN), "one loss is no evidence");
+    assert!(split.has_next(LEN), "one loss is not evidence");
     split.set_lost_workers(2);
     assert!(!split.has_next(LEN) && !split.is_computed(LEN));
     split.open_fetch(1, 4);

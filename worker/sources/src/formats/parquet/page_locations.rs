@@ -16,7 +16,6 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
 use tokio::sync::OnceCell;
 
-use super::VIEW_BYTES;
 use super::thrift::{PageHeader, PageKind, page_header};
 use crate::error::SourceError;
 use crate::object::Object;
@@ -27,6 +26,8 @@ const MAX_PAGES: usize = 1 << 16;
 const FIRST_HEADER_BYTES: u64 = 256;
 /// Maximum length of a header, which may contain the smallest and the largest value of the page.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// Size of the largest fixed-size part of a value in memory, which is a view.
+const VIEW_BYTES: u64 = 16;
 /// Size of an offset of a list in memory, and of the bits of nulls.
 const OFFSET_BYTES: u64 = 8;
 /// Maximum number of column chunks of a row group whose headers are read at the same time.

@@ -78,6 +78,15 @@ fn group_of(other_part: u64) -> u32 {
     DIVIDED_GROUP | number << HEADER_SHIFT
 }
 
+/// The error message for a part of a divided sample.
+pub(super) fn divided_reason(key: &str, other_part: OtherPart) -> String {
+    let place =
+        other_part.offset.map_or_else(|| "elsewhere".to_owned(), |offset| format!("at byte {offset}"));
+    format!(
+        "the members of the sample `{key}` are not adjacent, and others are {place}: write the archive with `tar --sort=name`"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use feedline_data::compression::{Codec, ShardCompression};

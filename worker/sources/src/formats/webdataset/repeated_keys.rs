@@ -7,7 +7,7 @@ use std::ops::Range;
 use feedline_data::manifest::Defect;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::divided_rows::{DividedRow, OtherPart};
+use super::divided_rows::{DividedRow, OtherPart, divided_reason};
 use super::sample::key_and_extension;
 use super::scan::{MemberVisitor, scan};
 use crate::content::ContentWindow;
@@ -40,17 +40,8 @@ pub(super) struct DividedSample {
 impl From<DividedSample> for Defect {
     fn from(sample: DividedSample) -> Self {
         let other = OtherPart { offset: Some(sample.other_part) };
-        Self { offset: sample.first_part, reason: divided(&sample.key, other) }
+        Self { offset: sample.first_part, reason: divided_reason(&sample.key, other) }
     }
-}
-
-/// The error message for a part of a divided sample.
-pub(super) fn divided(key: &str, other_part: OtherPart) -> String {
-    let place =
-        other_part.offset.map_or_else(|| "elsewhere".to_owned(), |offset| format!("at byte {offset}"));
-    format!(
-        "the members of the sample `{key}` are not adjacent, and others are {place}: write the archive with `tar --sort=name`"
-    )
 }
 
 pub(super) fn key_hash(key: &str) -> u64 {

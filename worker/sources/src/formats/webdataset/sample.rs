@@ -7,9 +7,8 @@ use arrow::array::{ArrayRef, Int64Builder, StringViewBuilder};
 use bytes::Bytes;
 use feedline_data::schema::{ColumnType, ScalarType};
 
-use super::divided_rows::OtherPart;
+use super::divided_rows::{OtherPart, divided_reason};
 use super::member_types::UnreadableMember;
-use super::repeated_keys::divided;
 use super::tar;
 use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
@@ -39,7 +38,7 @@ pub(super) fn decode(
     let mut failures = Vec::new();
     for (index, row) in rows.rows.iter().enumerate() {
         let sample = Sample::parse(rows.bytes(index)).and_then(|sample| match other_part {
-            Some(other_part) => Err(divided(&sample.key, other_part)),
+            Some(other_part) => Err(divided_reason(&sample.key, other_part)),
             None => Ok(sample),
         });
         let failed = match sample {
