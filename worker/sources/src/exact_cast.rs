@@ -24,9 +24,9 @@ pub(crate) fn has_leading_zero(digits: &[u8]) -> bool {
     matches!(digits, [b'0', b'0'..=b'9', ..])
 }
 
-/// Whether the float64 parsed from the decimal digits of an integer, without leading zeros, is this integer.
-pub(crate) fn is_exact_integer(digits: &str, value: f64) -> bool {
-    format!("{value:.0}") == digits
+/// Parses an integer of at most 64 bits.
+pub(crate) fn parse_64_bits(text: &str) -> Option<i128> {
+    text.parse::<i64>().map(i128::from).or_else(|_| text.parse::<u64>().map(i128::from)).ok()
 }
 
 /// Returns the failures of the inexact rows of a column, in the same order. `offset` returns the offset of a row in its shard.

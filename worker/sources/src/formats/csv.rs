@@ -20,7 +20,7 @@ use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
 use crate::columns::{arrow_type, build_batch, column_type, null_column};
 use crate::content::{Content, ContentWindow};
 use crate::error::SourceError;
-use crate::exact_cast::{has_leading_zero, is_exact_integer};
+use crate::exact_cast::{has_leading_zero, is_exact, parse_64_bits};
 use crate::limits::{MAX_CSV_COLUMNS, MAX_HEADER_BYTES};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
@@ -256,7 +256,7 @@ impl RowDecoder {
     }
 
     /// Checks that the integers in columns of floating point numbers are not rounded, and that no number is infinite because it is
-    /// too large. Fractions are rounded to the nearest float64.
+    /// too large. Fractions, and integers of more than 64 bits, are rounded to the nearest float64.
     fn check_large_numbers(&self, rows: &[&[u8]], batch: &RecordBatch) -> Result<(), String> {
         for (&column, values) in self.projection.iter().zip(batch.columns()) {
             if !has_large_numbers(values) {
@@ -339,12 +339,12 @@ fn has_large_numbers(column: &dyn Array) -> bool {
 
 /// Whether the number in a text, which the decoder accepts as float64, is another number as float64.
 fn changes_as_float64(text: &str) -> bool {
-    let Ok(value) = text.parse::<f64>() else { return false };
-    let digits = text.trim_start_matches(['+', '-']).trim_start_matches('0');
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return !digits.is_empty() && !is_exact_integer(digits, value.abs());
+    let is_too_large =
+        || text.parse().is_ok_and(f64::is_infinite) && text.bytes().any(|byte| byte.is_ascii_digit());
+    match parse_64_bits(text) {
+        Some(integer) => !is_exact(integer),
+        None => is_too_large(),
     }
-    value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -115,7 +115,10 @@ impl FileColumns {
             untyped: untyped.map(|column| column.name).collect(),
             ..InferenceNotes::default()
         };
-        selection.resolve_fixed(shard, &self.resolved(selection), &notes)
+        let (schema, mut notes) = selection.resolve_fixed(shard, &self.resolved(selection), &notes)?;
+        // The bytes of an image and the names of classes are not columns of the file.
+        notes.ignored.retain(|name| !self.on_request.iter().any(|(other, _)| other == name));
+        Ok((schema, notes))
     }
 
     /// Returns the fields of the file that these columns need, without the columns that the file does not have.

@@ -116,7 +116,7 @@ impl FormatReader for HuggingFaceReader {
         let (mut shards, mut selectors) = (Vec::new(), ShardSelectors::default());
         for url in urls {
             let location = reads.pin(Location::parse(url)?, url).await?;
-            let selector: Arc<str> = location.url().into();
+            let selector: Arc<str> = location.url().trim_end_matches('/').into();
             for shard in self.list_one(reads, url, location).await? {
                 selectors.add(&shard, Some(selector.clone()))?;
                 shards.push(shard);

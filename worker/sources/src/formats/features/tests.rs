@@ -70,6 +70,16 @@ fn columns_with_the_names_of_fields_of_media_are_errors_if_they_are_read() {
 }
 
 #[test]
+fn columns_that_the_file_does_not_contain_are_not_ignored_columns() {
+    let fields = vec![media(), Field::new("id", DataType::Int64, true)];
+    let file = schema(fields, "{\"image\": {\"_type\": \"Image\"}}");
+    let source = Source { features: [("x".to_owned(), "image".to_owned())].into(), ..Source::parquet("") };
+    let columns = FileColumns::new(&file).unwrap();
+    let resolved = columns.shard_schema(&ShardRef::default(), file.fields(), &Selection::new(&source));
+    assert_eq!(resolved.unwrap().1.ignored, ["image.path", "id"]);
+}
+
+#[test]
 fn a_column_has_precedence_over_the_names_of_classes() {
     let json = "{\"label\": {\"_type\": \"ClassLabel\", \"names\": [\"a\", \"b\"]}}";
     let label = || Field::new("label", DataType::Int64, true);

@@ -15,7 +15,7 @@ use arrow::error::ArrowError;
 use arrow::json::reader::{ArrayDecoder, DecoderContext, DecoderFactory, Tape, TapeElement};
 
 use super::scan::EXACT_DIGITS;
-use crate::exact_cast::{has_leading_zero, is_exact_integer};
+use crate::exact_cast::{has_leading_zero, is_exact, parse_64_bits};
 
 /// Creates the decoders of number and list columns.
 #[derive(Debug)]
@@ -133,15 +133,15 @@ fn parse_integer<T: FromStr>(text: &str) -> Option<T> {
     if has_leading_zero(digits.as_bytes()) { None } else { number.parse().ok() }
 }
 
-/// Parses any number. A number with a fraction or an exponent is rounded to the nearest float64, as in every JSON library. An
-/// integer must be exact.
+/// Parses any number. A fraction or exponent, or an integer of more than 64 bits, is rounded to the nearest float64, as Python's
+/// `float` does. An integer of up to 64 bits must be exact.
 fn parse_float(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     if has_leading_zero(digits) {
         return None;
     }
     let value: f64 = text.parse().ok()?;
-    let is_rounded = || digits.iter().all(u8::is_ascii_digit) && !is_exact_integer(text, value);
+    let is_rounded = || parse_64_bits(text).is_some_and(|integer| !is_exact(integer));
     (value.is_finite() && (digits.len() <= EXACT_DIGITS || !is_rounded())).then_some(value)
 }
 
