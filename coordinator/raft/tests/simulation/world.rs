@@ -176,7 +176,9 @@ impl World {
                 let position = self.position()?;
                 return Ok(self.outcome(events, Some(position)));
             }
-            if self.now > self.scenario.faults.until.max(20_000) + END_MS {
+            // Each loss of a planted split costs several seconds.
+            let end_ms = if self.scenario.planted.is_some() { 4 * END_MS } else { END_MS };
+            if self.now > self.scenario.faults.until.max(20_000) + end_ms {
                 return Err(format!("it hangs: {}", self.describe()));
             }
         }

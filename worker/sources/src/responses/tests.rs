@@ -103,7 +103,10 @@ async fn a_body_that_is_longer_than_the_range_is_not_read() {
     let unknown = "206 Partial Content\r\nContent-Range: bytes 0-3/4";
     for (head, expected) in [
         (declared, "sent 1800000000 bytes in response to a request for 4 bytes: check the server"),
-        (unknown, "the server does not state the size of the object: use a server that sends `Content-Length`"),
+        (
+            unknown,
+            "the server does not state the size of the object: use a server that sends `Content-Length`",
+        ),
     ] {
         let server = server(head, HUGE_BYTES).await;
         for error in read_errors(&server).await {
