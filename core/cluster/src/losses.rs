@@ -215,13 +215,18 @@ impl Cluster {
 
     /// Returns the next suspect to run alone and its worker: the least loaded one that the consumer can reach.
     fn next_isolation(&self) -> Option<(Suspect, WorkerId)> {
+        // A worker with another suspect is the last resort, because that suspect would lose its worker.
+        let is_suspect = |(job, split): (JobId, SplitRef)| {
+            self.jobs.get(&job).is_some_and(|job| job.suspicion(split) != Suspicion::None)
+        };
         let load = |worker: &WorkerId| {
             let found = self.workers.get(worker).filter(|found| self.is_known_alive(found))?;
-            Some((found.uncomputed_leases().count() + found.tasks.len(), *worker))
+            let has_suspect = found.uncomputed_leases().any(is_suspect);
+            Some((has_suspect, found.uncomputed_leases().count() + found.tasks.len(), *worker))
         };
         let least_loaded = |is_possible: &dyn Fn(WorkerId) -> bool| {
             let workers = self.live_workers.iter().filter(|worker| self.accepts_work(**worker));
-            workers.filter(|worker| is_possible(**worker)).filter_map(load).min().map(|(_, worker)| worker)
+            workers.filter(|worker| is_possible(**worker)).filter_map(load).min().map(|(_, _, worker)| worker)
         };
         if let Some((job, task)) = self.isolated_tasks.first() {
             return least_loaded(&|_| true).map(|worker| (Suspect::Task(*job, *task), worker));
