@@ -236,9 +236,12 @@ impl Peers {
     /// Loads an index from another coordinator.
     pub(crate) async fn load_index(&self, key: &str, reference: &str) -> Option<Arc<Manifest>> {
         for (_, peer) in self.clients() {
-            if let Ok(manifest) = peer.load_index(key, reference).await
-                && manifest.is_index(reference)
-            {
+            let Ok(manifest) = peer.load_index(key, reference).await else { continue };
+            let reference = reference.to_owned();
+            // The id is a hash of the whole index.
+            let checked =
+                tokio::task::spawn_blocking(move || manifest.is_index(&reference).then_some(manifest));
+            if let Ok(Some(manifest)) = checked.await {
                 return Some(manifest);
             }
         }

@@ -155,18 +155,21 @@ pub struct Processes {
     directory: PathBuf,
     /// URLs of all coordinators, if there are several.
     peers: Vec<String>,
+    /// Flags of each coordinator.
+    flags: Vec<String>,
 }
 
 impl Processes {
     /// Starts one coordinator and workers with their data in `directory`.
     pub fn start(directory: PathBuf, workers: usize) -> Self {
-        Self::start_several(directory, 1, workers)
+        Self::start_several(directory, 1, workers, &[])
     }
 
-    /// Starts a cluster of several coordinators, and workers.
-    pub fn start_several(directory: PathBuf, coordinators: usize, workers: usize) -> Self {
+    /// Starts a cluster of several coordinators with these flags, and workers.
+    pub fn start_several(directory: PathBuf, coordinators: usize, workers: usize, flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut processes =
-            Self { coordinators: Vec::new(), workers: Vec::new(), directory, peers: Vec::new() };
+            Self { coordinators: Vec::new(), workers: Vec::new(), directory, peers: Vec::new(), flags };
         let addresses = free_ports(coordinators);
         if coordinators > 1 {
             processes.peers = addresses.iter().map(|address| format!("http://{address}")).collect();
@@ -250,7 +253,7 @@ impl Processes {
         if !self.peers.is_empty() {
             arguments.extend(["--peers", &peers]);
         }
-        arguments.extend(flags.iter().map(String::as_str));
+        arguments.extend(self.flags.iter().chain(flags).map(String::as_str));
         Role::start(&arguments, &[])
     }
 }

@@ -86,14 +86,15 @@ impl Cluster {
         }
     }
 
-    /// Returns the suspects that would be given up after this loss, although workers are lost for other reasons too. The loss does
-    /// not count for them.
+    /// Returns the suspects that would be given up after this loss, although more losses are permitted or workers are lost for other
+    /// reasons too. The loss does not count for them.
     fn excused_units(&mut self, job: JobId, lost: &BTreeSet<SplitRef>) -> BTreeSet<SplitRef> {
         let Some(found) = self.jobs.get(&job) else { return BTreeSet::new() };
+        let tolerated = self.settings.limits.lost_workers.saturating_sub(MAX_LOST_WORKERS);
         let mut excused: BTreeSet<SplitRef> = lost.iter().map(|split| found.lease_unit(*split)).collect();
         excused.retain(|unit| {
             let is_last = found.suspects.confirmed(*unit).len() + 1 == MAX_LOST_WORKERS as usize;
-            is_last && self.unrest.excuses(self.now, (job, *unit))
+            is_last && self.unrest.excuses(self.now, (job, *unit), tolerated)
         });
         excused
     }

@@ -2,7 +2,7 @@
 //! the workers have.
 //!
 //! The losses of a job count until a worker has loaded the job. After two losses, at most one further worker loads it at a time.
-//! After three losses, no further worker loads it, and the job fails unless other workers have loaded it. The losses are soft
+//! After three losses, or as many as the settings permit, no further worker loads it, and the job fails unless other workers have loaded it. The losses are soft
 //! state, because a new leader assigns the graphs anew.
 
 use std::collections::BTreeSet;
@@ -21,11 +21,12 @@ impl Cluster {
                 continue;
             };
             job.graph_workers.lost.insert(worker);
-            let has_many_losses = job.graph_workers.lost.len() >= MAX_LOST_WORKERS as usize;
+            let lost = job.graph_workers.lost.len();
+            let has_many_losses = lost >= self.settings.limits.lost_workers as usize;
             self.suspect_jobs.insert(*id);
             if has_many_losses && !self.is_loaded_anywhere(*id) {
                 let message = format!(
-                    "{MAX_LOST_WORKERS} workers were lost while they loaded the graph of the job; look for the reason in the logs and exit statuses of the workers, such as too little memory for the graph, then use workers with more memory, or repair the graph"
+                    "{lost} workers were lost while they loaded the graph of the job; look for the reason in the logs and exit statuses of the workers, such as too little memory for the graph, then use workers with more memory, or repair the graph"
                 );
                 self.end_job(*id, JobState::Failed(message), ready);
             }
@@ -49,7 +50,7 @@ impl Cluster {
         let state = |worker: WorkerId| self.graph_state_of(id, worker);
         let has_begun = |candidate: &LeaseCandidate| state(candidate.worker).is_some();
         let loads = |candidate: &LeaseCandidate| state(candidate.worker) == Some(GraphLoadState::Loading);
-        let may_load = losses < MAX_LOST_WORKERS as usize || !self.is_loaded_anywhere(id);
+        let may_load = losses < self.settings.limits.lost_workers as usize || !self.is_loaded_anywhere(id);
         let next = assigned.iter().find(|candidate| !has_begun(candidate)).map(|candidate| candidate.worker);
         let next = next.filter(|_| may_load && !assigned.iter().any(loads));
         assigned.retain(|candidate| has_begun(candidate) || Some(candidate.worker) == next);

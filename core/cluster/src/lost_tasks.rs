@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use feedline_data::ids::{JobId, TaskId, WorkerId};
-use feedline_data::messages::{JobState, MAX_LOST_WORKERS};
+use feedline_data::messages::JobState;
 
 use crate::{Cluster, Ready};
 
 impl Cluster {
     /// Counts the tasks of a lost worker, and returns them to the queue. A task with several shards is divided, so that the
-    /// next loss names the shard. Fails the job after [`MAX_LOST_WORKERS`] losses.
+    /// next loss names the shard. Fails the job after the permitted number of losses.
     pub(crate) fn return_lost_tasks(
         &mut self,
         worker: WorkerId,
@@ -23,7 +23,7 @@ impl Cluster {
             let Some(preparation) = self.preparations.get_mut(&job) else { continue };
             let Some(task) = preparation.task(*id).cloned() else { continue };
             let lost: Vec<WorkerId> = task.lost.iter().copied().chain([worker]).collect();
-            if lost.len() >= MAX_LOST_WORKERS as usize {
+            if lost.len() >= self.settings.limits.lost_workers as usize {
                 let message = self.lost_task_message(job, task.shards);
                 self.end_job(job, JobState::Failed(message), ready);
                 continue;
@@ -59,8 +59,9 @@ impl Cluster {
             Some(urls) => ("indexed", urls.as_str()),
             None => ("listed", "the source"),
         };
+        let lost = self.settings.limits.lost_workers;
         format!(
-            "{MAX_LOST_WORKERS} workers were lost one after another while they {verb} {object}; look for the reason in the logs and exit statuses of the workers, such as too little memory, then repair or remove the file"
+            "{lost} workers were lost one after another while they {verb} {object}; look for the reason in the logs and exit statuses of the workers, such as too little memory, then repair or remove the file"
         )
     }
 }

@@ -1,5 +1,6 @@
 //! Settings of the state machine: timeouts, scheduling depth, tenants' quotas and limits.
 
+use feedline_data::messages::MAX_LOST_WORKERS;
 use feedline_data::tenants::Tenants;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub struct ClusterSettings {
     pub auto_cache: bool,
     /// Quotas and read permissions of each tenant.
     pub tenants: Tenants,
-    /// Maximum numbers of concurrent jobs, consumers and workers.
+    /// Limits of the cluster and of each job.
     pub limits: ClusterLimits,
 }
 
@@ -49,7 +50,7 @@ impl Default for ClusterSettings {
     }
 }
 
-/// Maximum numbers of concurrent jobs, consumers and workers.
+/// Maximum numbers of concurrent jobs, consumers and workers, and of lost workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterLimits {
@@ -59,15 +60,19 @@ pub struct ClusterLimits {
     pub consumers: u32,
     /// Maximum number of live workers.
     pub workers: u32,
+    /// Number of lost workers after which a split, an indexing task or the graph of a job is given up; at least
+    /// [`MAX_LOST_WORKERS`].
+    pub lost_workers: u32,
 }
 
 impl Default for ClusterLimits {
     fn default() -> Self {
-        Self { jobs: 5_000, consumers: 50_000, workers: 10_000 }
+        Self { jobs: 5_000, consumers: 50_000, workers: 10_000, lost_workers: MAX_LOST_WORKERS }
     }
 }
 
 impl ClusterLimits {
-    /// No limits.
-    pub const UNLIMITED: Self = Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX };
+    /// No limits of concurrent jobs, consumers and workers.
+    pub const UNLIMITED: Self =
+        Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX, lost_workers: MAX_LOST_WORKERS };
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use feedline_cluster::ClusterLimits;
 use feedline_coordinator::CoordinatorSettings;
+use feedline_data::messages::MAX_LOST_WORKERS;
 use feedline_worker::DEFAULT_MAX_FETCHES;
 
 use crate::failure::Failure;
@@ -32,6 +33,10 @@ pub(crate) struct ClusterLimitArgs {
     /// Maximum number of connected workers.
     #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().workers, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_workers: u32,
+    /// Number of lost workers after which the rows or the file that they processed are given up. Use a larger number if many
+    /// workers are lost for other reasons, for example on preemptible machines.
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().lost_workers, value_parser = clap::value_parser!(u32).range(i64::from(MAX_LOST_WORKERS)..))]
+    pub(crate) max_lost_workers: u32,
 }
 
 /// How a coordinator shuts down.
@@ -61,9 +66,13 @@ impl TenantArgs {
         if let Some(file) = &self.tenants {
             settings.cluster.tenants = tenants_file::load(file)?;
         }
-        let ClusterLimitArgs { max_jobs, max_consumers, max_workers } = limits;
-        settings.cluster.limits =
-            ClusterLimits { jobs: *max_jobs, consumers: *max_consumers, workers: *max_workers };
+        let ClusterLimitArgs { max_jobs, max_consumers, max_workers, max_lost_workers } = limits;
+        settings.cluster.limits = ClusterLimits {
+            jobs: *max_jobs,
+            consumers: *max_consumers,
+            workers: *max_workers,
+            lost_workers: *max_lost_workers,
+        };
         Ok(())
     }
 }

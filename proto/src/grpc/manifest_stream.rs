@@ -28,6 +28,13 @@ pub(super) async fn manifest_chunks(
     }))
 }
 
+/// Computes the id of an index on a thread that may block.
+pub(super) async fn index_id(manifest: Arc<Manifest>) -> Result<String, Status> {
+    tokio::task::spawn_blocking(move || manifest.index_id())
+        .await
+        .map_err(|error| Status::unavailable(format!("cannot compute the id of the index: {error}")))
+}
+
 /// Receives all chunks of a manifest and decodes it.
 pub(super) async fn receive_manifest(
     remote: &RemoteName,

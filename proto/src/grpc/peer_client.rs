@@ -14,7 +14,7 @@ use tonic::{Response, Status};
 
 use super::channel::{RemoteName, connect_lazily_within, request};
 use super::introduction::{decode_introduction, encode_introduction};
-use super::manifest_stream::{manifest_chunks, receive_manifest};
+use super::manifest_stream::{index_id, manifest_chunks, receive_manifest};
 use super::version::VersionInterceptor;
 use crate::PROTOCOL_VERSION;
 use crate::rpc::{self, INDEX_DEADLINE, MAX_CONTROL_BYTES};
@@ -85,7 +85,8 @@ impl PeerService for RemotePeer {
         manifest: Arc<Manifest>,
         in_use: &[String],
     ) -> Result<(), ServiceError> {
-        let index = wire::IndexRef { key: key.to_owned(), reference: manifest.index_id() };
+        let reference = index_id(Arc::clone(&manifest)).await.map_err(|status| self.remote.error(&status))?;
+        let index = wire::IndexRef { key: key.to_owned(), reference };
         if self.response(self.client.clone().has_index(request(&rpc::HAS_INDEX, index)).await)?.has_index {
             return Ok(());
         }

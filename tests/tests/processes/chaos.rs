@@ -14,6 +14,8 @@ use serde_json::Value;
 const MIN_FAULT_INTERVAL: Duration = Duration::from_millis(1_500);
 /// Minimum number of batches between two faults, so that a run also ends on slow machines.
 const MIN_BATCHES_BETWEEN_FAULTS: f64 = 4.0;
+/// Flags of coordinators. Workers are killed faster than two of them can compute some splits on a loaded machine.
+const TOLERANT: [&str; 2] = ["--max-lost-workers", "1000"];
 /// Interval between checks of the number of batches.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Epochs of a run, and their number of rows.
@@ -124,7 +126,7 @@ fn run_with_faults(
 ) -> Value {
     let coordinators = if coordinator && seed % 4 == 1 { 3 } else { 1 };
     let directory = chaos.directory(&format!("run-{seed}"));
-    let mut processes = Processes::start_several(directory, coordinators, workers);
+    let mut processes = Processes::start_several(directory, coordinators, workers, &TOLERANT);
     let url = processes.url();
     let http = free_port();
     let mut all = vec!["run", file, "--coordinator", &url, "--audit", "--report", "json", "--http", &http];

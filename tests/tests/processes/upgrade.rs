@@ -23,7 +23,7 @@ fn a_job_survives_a_coordinator_of_another_version() {
     );
     let file = scratch.write("table.yaml", &text);
     let alone = scratch.run(&file, &[]);
-    let mut processes = Processes::start_several(scratch.path().join("cluster"), 3, 1);
+    let mut processes = Processes::start_several(scratch.path().join("cluster"), 3, 1, &[]);
     let url = processes.url();
     let run = Running::start(&[
         "run",

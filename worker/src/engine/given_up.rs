@@ -14,7 +14,7 @@ use feedline_sources::arrow_field;
 use super::failures::NamedRows;
 
 /// The reason that is listed for each row under `on_error: skip` and `replace`.
-pub(super) const GIVEN_UP_REASON: &str = "the row was not computed, because 3 workers were lost one after another while they computed it or a row beside it";
+pub(super) const GIVEN_UP_REASON: &str = "the row was not computed, because at least 3 workers were lost one after another while they computed it or a row beside it";
 /// Maximum number of blocks that the error message names.
 const MAX_NAMED_BLOCKS: usize = 3;
 
@@ -63,7 +63,7 @@ pub(super) fn given_up_message(named: &NamedRows<'_>) -> String {
         places.push(format!("and {} more blocks", blocks.len() - MAX_NAMED_BLOCKS));
     }
     format!(
-        "{MAX_LOST_WORKERS} workers were lost one after another while they computed {}; look for the reason in the logs and exit statuses of the workers, such as too little memory, then repair the rows or the pipeline, or set `on_error: skip`",
+        "at least {MAX_LOST_WORKERS} workers were lost one after another while they computed {}; look for the reason in the logs and exit statuses of the workers, such as too little memory, then repair the rows or the pipeline, or set `on_error: skip`",
         places.join("; ")
     )
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use feedline_data::manifest::Manifest;
 use tokio::sync::Notify;
 
+use super::super::manifest_stream::index_id;
 use super::*;
 use crate::services::{CoordinatorReply, CoordinatorRequest, MemberInfo, MemberStatus};
 
@@ -20,7 +21,8 @@ pub(super) struct FakeMember {
     delivered: Mutex<Vec<Bytes>>,
     /// The coordinators that have delivered messages.
     senders: Mutex<Vec<MemberInfo>>,
-    indexes: Mutex<BTreeMap<String, Arc<Manifest>>>,
+    /// Indexes by key and id.
+    indexes: Mutex<BTreeMap<(String, String), Arc<Manifest>>>,
     /// Number of indexes that clients have sent.
     sent: Mutex<usize>,
     /// Delays the list of jobs.
@@ -116,16 +118,20 @@ impl PeerService for FakeMember {
     ) -> Result<(), ServiceError> {
         assert_eq!(in_use, ["one", "two"]);
         *self.sent.lock().unwrap() += 1;
-        self.indexes.lock().unwrap().insert(key.to_owned(), manifest);
+        let id = id_of(&manifest).await;
+        self.indexes.lock().unwrap().insert((key.to_owned(), id), manifest);
         Ok(())
     }
 
     async fn load_index(&self, key: &str, reference: &str) -> Result<Arc<Manifest>, ServiceError> {
-        let found = self.indexes.lock().unwrap().get(key).cloned();
-        found
-            .filter(|manifest| manifest.is_index(reference))
-            .ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "unknown index"))
+        let found = self.indexes.lock().unwrap().get(&(key.to_owned(), reference.to_owned())).cloned();
+        found.ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "unknown index"))
     }
+}
+
+/// The id of an index. It is computed on another thread, so that connections whose pings are not answered in time do not close.
+async fn id_of(manifest: &Arc<Manifest>) -> String {
+    index_id(Arc::clone(manifest)).await.unwrap()
 }
 
 fn member(url: &str) -> MemberStatus {
@@ -156,16 +162,14 @@ async fn every_peer_request_reaches_the_service() {
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
     assert_eq!(peer.join(from).await, Err(ServiceError::not_leader("http://b")));
     let manifest = Arc::new(fake::large_manifest());
-    assert_eq!(
-        peer.load_index("k", &manifest.index_id()).await.unwrap_err().kind,
-        ServiceErrorKind::NotFound
-    );
+    let id = id_of(&manifest).await;
+    assert_eq!(peer.load_index("k", &id).await.unwrap_err().kind, ServiceErrorKind::NotFound);
     for _ in 0..2 {
         let in_use = ["one".to_owned(), "two".to_owned()];
         within(peer.store_index("k", Arc::clone(&manifest), &in_use)).await.unwrap();
     }
     assert_eq!(*fake.sent.lock().unwrap(), 1, "a stored index is not sent again");
-    assert_eq!(within(peer.load_index("k", &manifest.index_id())).await.unwrap(), manifest);
+    assert_eq!(within(peer.load_index("k", &id)).await.unwrap(), manifest);
 }
 
 #[tokio::test]
