@@ -10,7 +10,6 @@ use crate::state::candidates::CandidateQueue;
 use crate::state::job::{TouchedStreams, TrackedJob};
 use crate::state::leases::LeaseHolder;
 use crate::state::run_workers::RunWorkers;
-use crate::state::suspects::Suspicion;
 use crate::{Cluster, Ready};
 
 /// Minimum number of splits leased ahead of each stream, so that one worker can compute a split while the consumer receives
@@ -268,7 +267,8 @@ impl Cluster {
     }
 
     /// Chooses idle workers to compute copies of late splits. The rows are identical, so consumers use the first finished
-    /// result.
+    /// result. If a split has crashed its worker, a copy would crash another worker before the first loss is known. A split whose
+    /// worker is silent is therefore examined again later.
     fn choose_copies(&mut self, id: JobId) -> Grants {
         let mut grants = Grants::default();
         let Some(job) = self.jobs.get_mut(&id) else { return grants };
@@ -282,9 +282,16 @@ impl Cluster {
                 .is_some_and(|found| found.accepts_work() && !found.memory_full && found.uncomputed(id) == 0)
         };
         let mut idle: Vec<WorkerId> = candidates.workers().filter(is_idle).collect();
+        let max_silence_ms = self.settings.hold_ms * 3 / 2;
+        let mut silent = Vec::new();
         for split in &job.late_splits {
             let Some(holder) = job.leases.get(*split).and_then(|lease| lease.only_holder()) else { continue };
-            if job.suspicion(*split) != Suspicion::None {
+            if job.lost_workers(*split) > 0 {
+                continue;
+            }
+            let worker = self.workers.get(&holder.worker);
+            if worker.is_none_or(|worker| self.now.saturating_sub(worker.last_seen) > max_silence_ms) {
+                silent.push(*split);
                 continue;
             }
             let Some(index) = idle.iter().position(|worker| *worker != holder.worker) else { break };
@@ -292,6 +299,10 @@ impl Cluster {
         }
         for split in &grants.splits {
             job.late_splits.remove(split);
+        }
+        for split in silent {
+            job.late_splits.remove(&split);
+            job.lease_ages.push(self.now, split);
         }
         grants
     }

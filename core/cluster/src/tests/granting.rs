@@ -124,6 +124,25 @@ fn late_splits_are_leased_twice_only_near_the_end() {
 }
 
 #[test]
+fn late_splits_of_silent_workers_are_leased_twice_after_the_next_report() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 8);
+    bench.worker(report(2));
+    let has_copy = |bench: &Bench| bench.granted(2).contains(&split(0, 0));
+    let idle = || WorkerReport { computed: vec![(job, split(0, 1))], ..report(2) };
+    for _ in 0..4 {
+        bench.pass(500);
+        bench.worker(idle());
+    }
+    assert!(!has_copy(&bench), "the first worker may have crashed");
+    for _ in 0..2 {
+        bench.worker(report(1));
+        bench.pass(500);
+        bench.worker(idle());
+    }
+    assert!(has_copy(&bench));
+}
+
+#[test]
 fn a_draining_worker_gets_no_leases() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 256);
     bench.worker(WorkerReport { draining: true, ..report(2) });
