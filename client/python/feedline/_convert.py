@@ -206,8 +206,11 @@ class Jax(Converter):
             return array
         reject_missing(name, array)
         if self._sharding is None:
-            return self._jax.device_put(array)
-        return self._jax.make_array_from_process_local_data(self._sharding, array)
+            converted = self._jax.device_put(array)
+        else:
+            converted = self._jax.make_array_from_process_local_data(self._sharding, array)
+        reject_truncated(name, array, converted.dtype)
+        return converted
 
 
 class TensorFlow(Converter):
@@ -254,6 +257,19 @@ def reject_missing_objects(name: str, rows: np.ndarray[Any, Any]) -> None:
             reject_missing(name, row)
             if row.dtype == object:
                 reject_missing_objects(name, row)
+
+
+def reject_truncated(name: str, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
+    """Raises ``WrongUse`` if JAX has converted a column of integers to a smaller type that cannot represent one of its values."""
+    if array.dtype.kind not in "iu" or dtype.itemsize >= array.dtype.itemsize or array.size == 0:
+        return
+    limits = np.iinfo(dtype)
+    for value in (int(array.min()), int(array.max())):
+        if not limits.min <= value <= limits.max:
+            raise WrongUse(
+                f"column {name!r} contains {value}, but JAX converts {array.dtype} to {dtype}, which cannot represent this value; call "
+                'jax.config.update("jax_enable_x64", True), or convert the column to another type with cast'
+            )
 
 
 def _as_writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

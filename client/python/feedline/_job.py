@@ -70,7 +70,13 @@ class Job:
         return self._with_converter(Torch(device, copy))
 
     def jax(self, sharding: Any = None) -> Self:
-        """Delivers batches as dicts of JAX arrays. A ``sharding`` makes them global arrays to which this process contributes its rows."""
+        """Delivers batches as dicts of JAX arrays. A ``sharding`` makes them global arrays to which this process contributes its rows.
+
+        Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits, and rounds floats.
+
+        Raises:
+            WrongUse: during iteration, if an integer does not fit into 32 bits and ``jax_enable_x64`` is not set.
+        """
         return self._with_converter(Jax(sharding))
 
     def arrow(self) -> Self:

@@ -19,13 +19,15 @@ use crate::records::Record;
 use crate::schedule::Grants;
 use crate::state::isolated_worker::{IsolatedWorker, Suspect};
 use crate::state::job::TrackedJob;
+use crate::state::preparation::PendingTask;
 use crate::state::suspects::Suspicion;
 use crate::state::worker::TrackedWorker;
 use crate::{Cluster, Ready};
 
 /// Maximum number of groups of rows of a job that are given up under `on_error: skip` or `replace`, because each costs workers.
 const MAX_GIVEN_UP: u32 = 3;
-/// Maximum time for which a worker is reserved for one suspect. A suspect that runs for longer has not crashed the worker.
+/// Maximum time for which a worker is reserved for one suspect. The worker then receives other work too, or another suspect if no other
+/// worker is free, which is blamed for a later crash.
 const MAX_ISOLATION_MS: Millis = 5_000;
 
 /// Maximum age of the last report of a worker that is known to be alive, as a multiple of the interval between reports.
@@ -93,7 +95,7 @@ impl Cluster {
         let tolerated = self.settings.limits.lost_workers.saturating_sub(MAX_LOST_WORKERS);
         let mut excused: BTreeSet<SplitRef> = lost.iter().map(|split| found.lease_unit(*split)).collect();
         excused.retain(|unit| {
-            let is_last = found.suspects.confirmed(*unit).len() + 1 == MAX_LOST_WORKERS as usize;
+            let is_last = found.suspects.confirmed(*unit).len() + 1 >= MAX_LOST_WORKERS as usize;
             is_last && self.unrest.excuses(self.now, (job, *unit), tolerated)
         });
         excused
@@ -222,7 +224,7 @@ impl Cluster {
         };
         let load = |worker: &WorkerId| {
             let found = self.workers.get(worker).filter(|found| self.is_known_alive(found))?;
-            let has_suspect = found.uncomputed_leases().any(is_suspect);
+            let has_suspect = found.uncomputed_leases().any(is_suspect) || self.runs_isolated_task(found);
             Some((has_suspect, found.uncomputed_leases().count() + found.tasks.len(), *worker))
         };
         let least_loaded = |is_possible: &dyn Fn(WorkerId) -> bool| {
@@ -230,7 +232,12 @@ impl Cluster {
             workers.filter(|worker| is_possible(**worker)).filter_map(load).min().map(|(_, _, worker)| worker)
         };
         if let Some((job, task)) = self.isolated_tasks.first() {
-            return least_loaded(&|_| true).map(|worker| (Suspect::Task(*job, *task), worker));
+            // Two tasks that run for long would otherwise take the worker from each other without end.
+            let is_free =
+                |worker| self.workers.get(&worker).is_some_and(|found| !self.runs_isolated_task(found));
+            if let Some(worker) = least_loaded(&is_free) {
+                return Some((Suspect::Task(*job, *task), worker));
+            }
         }
         self.suspect_jobs.iter().find_map(|id| {
             let job = &self.jobs[id];
@@ -241,6 +248,13 @@ impl Cluster {
             let reachable = least_loaded(&|worker| has_graph(worker) && is_reachable(worker));
             let worker = reachable.or_else(|| least_loaded(&has_graph))?;
             Some((Suspect::Split(*id, unit), worker))
+        })
+    }
+
+    fn runs_isolated_task(&self, worker: &TrackedWorker) -> bool {
+        worker.tasks.iter().any(|id| {
+            let preparation = self.task_jobs.get(id).and_then(|job| self.preparations.get(job));
+            preparation.and_then(|found| found.task(*id)).is_some_and(PendingTask::is_isolated)
         })
     }
 

@@ -33,6 +33,7 @@ impl Unrest {
 
     /// Records the loss of a worker without a split that had been lost before.
     pub(crate) fn on_unexplained_loss(&mut self, now: Millis, splits: BTreeSet<(JobId, SplitRef)>) {
+        self.forget_old_losses(now);
         self.losses.push_back((now, splits));
     }
 
@@ -52,7 +53,7 @@ impl Unrest {
     }
 
     fn has_other_causes(&mut self, now: Millis, split: (JobId, SplitRef)) -> bool {
-        self.losses.retain(|(at, _)| at + MEMORY_MS > now);
+        self.forget_old_losses(now);
         let excused = self.excused.get(&split).copied().unwrap_or_default();
         if excused == MAX_EXCUSED {
             return false;
@@ -64,6 +65,10 @@ impl Unrest {
             self.excused.insert(split, excused + 1);
         }
         has_other_causes
+    }
+
+    fn forget_old_losses(&mut self, now: Millis) {
+        self.losses.retain(|(at, _)| at + MEMORY_MS > now);
     }
 
     /// Forgets the splits of a job that has ended.

@@ -1,8 +1,9 @@
 //! Casts columns to the common type of all shards. Values that the common type does not represent exactly become null.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
-use arrow::compute::{cast, nullif};
+use arrow::compute::{cast, is_null, nullif};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, UInt64Type};
+use arrow::error::ArrowError;
 
 use crate::reader::RowFailure;
 
@@ -63,7 +64,7 @@ pub(crate) fn cast_exact(
         DataType::Dictionary(_, values) => &cast(column, values).map_err(|error| error.to_string())?,
         _ => column,
     };
-    let converted = cast(column, wanted).map_err(|error| error.to_string())?;
+    let converted = cast_values(column, wanted).map_err(|error| error.to_string())?;
     let inexact = inexact_rows(column, wanted);
     if inexact.is_empty() {
         return Ok((converted, inexact));
@@ -72,6 +73,16 @@ pub(crate) fn cast_exact(
     inexact.iter().for_each(|inexact| is_inexact[inexact.row] = true);
     let converted = nullif(&converted, &BooleanArray::from(is_inexact)).map_err(|error| error.to_string())?;
     Ok((converted, inexact))
+}
+
+/// Casts a column without checks. Single values become lists, and missing ones become missing lists.
+pub(crate) fn cast_values(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
+    let converted = cast(column, wanted)?;
+    let is_wrapped = item_type(wanted).is_some() && item_type(column.data_type()).is_none();
+    if is_wrapped && converted.null_count() < column.logical_null_count() {
+        return nullif(&converted, &is_null(column)?);
+    }
+    Ok(converted)
 }
 
 /// Returns the rows with values that `wanted` does not represent, in ascending order and without repetitions.
@@ -135,6 +146,10 @@ fn inexact_numbers(column: &dyn Array, wanted: &DataType) -> Vec<InexactRow> {
                 return Vec::new();
             }
             find_inexact::<Int64Type>(column, wanted, |value| is_exact(value.into()))
+        }
+        (DataType::Dictionary(_, values), _) => {
+            let values = cast(column, values).ok();
+            values.map_or_else(Vec::new, |values| inexact_numbers(&values, wanted))
         }
         (DataType::UInt64, DataType::Float64) => {
             let values = column.as_primitive::<UInt64Type>().values();

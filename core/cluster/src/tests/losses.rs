@@ -88,6 +88,67 @@ fn a_split_that_crashes_its_workers_is_given_up_after_three() {
 }
 
 #[test]
+fn a_lost_worker_without_the_suspect_excuses_one_loss() {
+    let mut bench = LossBench::new(&spec(4, 1), 8);
+    let poison = split(0, 0);
+    for _ in 0..2 {
+        bench.crash(poison);
+        bench.pass(4_000);
+    }
+    let alone = bench.holder(poison).expect("it runs alone");
+    let has_suspect = |bench: &LossBench, worker: u64| {
+        let lost = |split: &SplitRef| bench.losses(*split) > 0;
+        bench.bench.held(worker).iter().any(lost)
+    };
+    let live = bench.live.clone();
+    let other = live.iter().find(|worker| **worker != alone && !has_suspect(&bench, **worker));
+    bench.live.remove(other.expect("a worker has only other splits"));
+    bench.pass(4_000);
+    bench.crash(poison);
+    bench.pass(4_000);
+    assert_eq!(bench.losses(poison), 2, "workers are lost for another reason");
+    bench.crash(poison);
+    bench.pass(4_000);
+    assert_eq!(bench.losses(poison), 3);
+}
+
+#[test]
+fn third_losses_do_not_count_after_a_failover() {
+    let mut bench = LossBench::new(&spec(4, 1), 6);
+    let poison = split(0, 0);
+    for _ in 0..2 {
+        bench.crash(poison);
+        bench.pass(4_000);
+    }
+    let (snapshot, now) = (bench.bench.cluster.snapshot(), bench.bench.now);
+    bench.bench.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION, now, snapshot);
+    bench.report_all();
+    bench.pass(2_000);
+    bench.crash(poison);
+    bench.pass(4_000);
+    assert_eq!(bench.losses(poison), 2);
+    bench.pass(60_000);
+    bench.crash(poison);
+    bench.pass(4_000);
+    assert_eq!(bench.losses(poison), 3);
+}
+
+#[test]
+fn the_settings_determine_the_number_of_losses() {
+    let mut bench = LossBench::new(&spec(4, 1), 8);
+    bench.bench.cluster.settings.limits.lost_workers = 5;
+    let poison = split(0, 0);
+    let losses: Vec<u32> = (0..5)
+        .map(|_| {
+            bench.crash(poison);
+            bench.pass(4_000);
+            bench.losses(poison)
+        })
+        .collect();
+    assert_eq!(losses, [1, 2, 2, 2, 3]);
+}
+
+#[test]
 fn splits_that_were_lost_with_the_suspect_are_not_given_up() {
     let mut bench = LossBench::new(&spec(4, 1), 1);
     let (poison, innocent) = (split(0, 0), split(0, 1));
@@ -289,6 +350,33 @@ fn a_shard_that_crashes_its_workers_fails_the_job_by_name() {
         other => panic!("not failed after {lost} losses: {other:?}"),
     }
     assert_eq!(lost, 3);
+}
+
+/// Two shards that are indexed for more than the time for which a worker is reserved.
+#[test]
+fn a_suspect_shard_keeps_its_worker_until_it_is_indexed() {
+    let mut bench = Bench::new();
+    let manifest = manifest(&[3; 2]);
+    bench.open(&spec(4, 1)).expect("a valid job");
+    let plan = bench.worker(report(1)).expect("the listing");
+    let listing = vec![listed(plan.tasks[0].id, &manifest)];
+    bench.worker(WorkerReport { plan_revision: plan.revision, tasks: listing, ..report(1) });
+    bench.pass(3_001);
+    let plan = bench.worker(report(2)).expect("the tasks of the lost worker");
+    assert_eq!(plan.tasks.iter().flat_map(|task| task.shards.iter().flatten()).count(), 2);
+    bench.pass(3_001);
+    bench.worker(report(3));
+    let tasks = |bench: &mut Bench| {
+        bench.pass(500);
+        bench.worker(report(3));
+        let plan = bench.cluster.worker_plan(WorkerId(3));
+        plan.tasks.iter().map(|task| task.id).collect::<Vec<_>>()
+    };
+    let first = tasks(&mut bench);
+    assert_eq!(first.len(), 1, "it runs alone");
+    for _ in 0..30 {
+        assert_eq!(tasks(&mut bench), first);
+    }
 }
 
 #[test]

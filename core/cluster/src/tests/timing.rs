@@ -92,6 +92,7 @@ fn a_late_split_near_the_end_gets_a_second_lease_without_input() {
         assert_eq!(bench.granted(worker), []);
     }
     bench.pass(999);
+    bench.worker(report(1));
     bench.worker(report(4));
     assert_eq!(bench.granted(4), [split(0, 1)], "the first worker has not begun this split");
     bench.worker(WorkerReport { computed: vec![(job, split(0, 1))], ..report(4) });

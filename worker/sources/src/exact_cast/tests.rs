@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, FixedSizeListArray, Float64Array, Int64Array, ListArray, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
+    UInt64Array,
+};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{Field, Float64Type};
 use proptest::prelude::*;
@@ -89,4 +92,23 @@ fn the_rows_of_vectors_and_of_single_values_in_lists_are_listed() {
     let (lists, inexact) = cast_exact(&values, &list_of(DataType::Float64)).unwrap();
     assert_eq!(rows_of(&inexact), [2]);
     assert_eq!(lists.as_list::<i32>().value(5).as_primitive::<Float64Type>(), &Float64Array::from(vec![6.0]));
+}
+
+#[test]
+fn missing_single_values_become_missing_lists() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+    let (lists, inexact) = cast_exact(&column, &list_of(DataType::Int64)).unwrap();
+    assert!(inexact.is_empty() && lists.is_valid(0) && lists.is_null(1));
+}
+
+#[test]
+fn dictionaries_in_lists_are_exact() {
+    let keys = Int32Array::from(vec![0, 1]);
+    let values = Arc::new(Int64Array::from(vec![1, (1 << 53) + 1]));
+    let dictionary = Arc::new(DictionaryArray::new(keys, values));
+    let item = Arc::new(Field::new("item", dictionary.data_type().clone(), true));
+    let lists: ArrayRef =
+        Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([1, 1]), dictionary, None));
+    let (_, inexact) = cast_exact(&lists, &list_of(DataType::Float64)).unwrap();
+    assert_eq!(rows_of(&inexact), [1]);
 }

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::cast;
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Float64Type, Schema as ArrowSchema, SchemaRef};
@@ -20,7 +19,7 @@ use crate::cache::{CachedSize, ShardCache, ShardCacheMemory};
 use crate::columns::{arrow_type, build_batch, column_type, null_column};
 use crate::content::{Content, ContentWindow};
 use crate::error::SourceError;
-use crate::exact_cast::{has_leading_zero, is_exact, parse_64_bits};
+use crate::exact_cast::{cast_values, has_leading_zero, is_exact, parse_64_bits};
 use crate::limits::{MAX_CSV_COLUMNS, MAX_HEADER_BYTES};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
@@ -125,7 +124,7 @@ impl FormatReader for CsvReader {
                 position.and_then(|position| decoder.projection.iter().position(|&known| known == position));
             match at {
                 None => Ok(null_column(&field.column_type, data.num_rows())),
-                Some(at) => cast(data.column(at), &arrow_type(&field.column_type)),
+                Some(at) => cast_values(data.column(at), &arrow_type(&field.column_type)),
             }
         };
         let columns: Result<Vec<ArrayRef>, ArrowError> =
@@ -166,12 +165,25 @@ async fn read_header(content: &Content<'_>) -> Result<CsvHeader, SourceError> {
             }
         };
         let mut line = bytes[..end].to_vec();
+        if let Some(at) = lone_carriage_return(&line) {
+            let reason = "the header line contains a carriage return without a line feed: write the file with line feeds as line ends";
+            return Err(SourceError::corrupt(shard, (start + at) as u64, reason.to_owned()));
+        }
         if !line.ends_with(b"\n") {
             line.push(b'\n');
         }
         let names = field_names(&line).map_err(|reason| SourceError::corrupt(shard, start as u64, reason))?;
         return Ok(CsvHeader { names, line, end: (start + end) as u64 });
     }
+}
+
+/// Returns the offset of the first carriage return outside of quotes that no line feed follows.
+fn lone_carriage_return(line: &[u8]) -> Option<usize> {
+    let mut is_quoted = false;
+    line.iter().enumerate().position(|(at, byte)| {
+        is_quoted ^= *byte == b'"';
+        *byte == b'\r' && !is_quoted && line.get(at + 1) != Some(&b'\n')
+    })
 }
 
 fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
@@ -226,10 +238,20 @@ fn infer(header: &CsvHeader, sample: &[u8]) -> Result<(Vec<ResolvedColumn>, Infe
 /// Whether a column contains integers with leading zeros or a plus sign, such as postal codes, which must remain text.
 fn is_code(schema: &ArrowSchema, column: usize, rows: &[&[u8]]) -> bool {
     let texts = RowDecoder::of_texts(schema, column).decode(rows);
-    let is_code = |text: &str| {
-        text.starts_with('+') || has_leading_zero(text.strip_prefix('-').unwrap_or(text).as_bytes())
-    };
-    texts.is_ok_and(|texts| texts.column(0).as_string_view().iter().flatten().any(is_code))
+    texts.is_ok_and(|texts| texts.column(0).as_string_view().iter().flatten().any(is_code_text))
+}
+
+/// Whether an integer has a leading zero or a plus sign.
+fn is_code_text(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with('+') || has_leading_zero(text.strip_prefix('-').unwrap_or(text).as_bytes())
+}
+
+/// Whether a row may contain an integer with a leading zero or a plus sign. Almost all rows with numbers contain none.
+fn may_have_codes(row: &[u8]) -> bool {
+    let is_zero = |at: usize| matches!(row[at..], [b'0', b'0'..=b'9', ..]);
+    let is_inner = |at: usize| at > 0 && (row[at - 1].is_ascii_digit() || row[at - 1] == b'.');
+    memchr::memchr2_iter(b'0', b'+', row).any(|at| row[at] == b'+' || is_zero(at) && !is_inner(at))
 }
 
 /// Converts an inferred type. Numbers and booleans keep their type. All other values, such as dates, are text.
@@ -267,6 +289,26 @@ impl RowDecoder {
             if let Some(inexact) = texts.find(|text| changes_as_float64(text)) {
                 let name = self.schema.field(column).name();
                 return Err(format!("column `{name}`: float64 does not represent {inexact} exactly"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that columns of integers contain no codes, such as postal codes, whose leading zeros would be lost.
+    fn check_codes(&self, rows: &[&[u8]]) -> Result<(), String> {
+        let is_integer = |column: &&usize| self.schema.field(**column).data_type().is_integer();
+        let columns: Vec<usize> = self.projection.iter().filter(is_integer).copied().collect();
+        if columns.is_empty() || !rows.iter().any(|row| may_have_codes(row)) {
+            return Ok(());
+        }
+        for column in columns {
+            let texts = Self::of_texts(&self.schema, column).decode(rows)?;
+            let mut texts = texts.column(0).as_string_view().iter().flatten();
+            if let Some(code) = texts.find(|text| is_code_text(text)) {
+                let name = self.schema.field(column).name();
+                return Err(format!(
+                    "column `{name}`: `{code}` is not an integer as in the first rows, because its first digit or sign would be lost"
+                ));
             }
         }
         Ok(())
@@ -311,6 +353,7 @@ impl RowDecoder {
         match decoder.flush().map_err(text)? {
             Some(batch) if batch.num_rows() == rows.len() => {
                 self.check_large_numbers(rows, &batch)?;
+                self.check_codes(rows)?;
                 Ok(batch)
             }
             Some(_) => Err("the row contains more than one record".to_owned()),
@@ -339,6 +382,7 @@ fn has_large_numbers(column: &dyn Array) -> bool {
 
 /// Whether the number in a text, which the decoder accepts as float64, is another number as float64.
 fn changes_as_float64(text: &str) -> bool {
+    let text = text.trim();
     let is_too_large =
         || text.parse().is_ok_and(f64::is_infinite) && text.bytes().any(|byte| byte.is_ascii_digit());
     match parse_64_bits(text) {

@@ -11,9 +11,10 @@ use feedline_contained::contained;
 use feedline_data::schema::{ColumnType, MAX_COLUMNS, ScalarType};
 use serde_json::Value;
 
-use super::decoding::{DecodedColumns, GroupDecoding, failed_group};
+use super::decoding::{DecodedColumns, GroupDecoding, convert_column, failed_group};
 use super::registry::RegisteredSchema;
 use crate::columns::{arrow_type, column_type, null_column};
+use crate::exact_cast::{InexactRow, merge_failures, row_failures};
 use crate::formats::{bisect, jsonl};
 use crate::rows::RowSet;
 use crate::select::ResolvedColumn;
@@ -46,12 +47,42 @@ pub(super) fn decode(
             .map_err(|reason| group.mismatch(&reason))
     };
     let null_row = jsonl::null_row(&std::sync::Arc::new(nullable(&schema)));
-    let (batch, failures) = bisect::decode_rows(rows, &null_row, &decode_rows)?;
-    let column = |(name, column_type): &(&str, &ColumnType)| match find_column(&batch, name) {
-        Some(column) => convert(&column, column_type),
-        None => Ok(null_column(column_type, batch.num_rows())),
-    };
-    Ok((columns.iter().map(column).collect::<Result<_, _>>()?, failures))
+    let (batch, mut failures) = bisect::decode_rows(rows, &null_row, &decode_rows)?;
+    match build_columns(&batch, rows, columns) {
+        Ok((arrays, inexact)) => {
+            failures.extend(inexact);
+            merge_failures(&mut failures);
+            Ok((arrays, failures))
+        }
+        Err(reason) => Ok(failed_group(rows, columns, &group.mismatch(&reason))),
+    }
+}
+
+/// Returns the columns of a decoded batch with the types that they have in the dataset, and the rows with values that these types do
+/// not represent.
+///
+/// # Errors
+/// Returns a message that names the first column that cannot be converted.
+fn build_columns(
+    batch: &RecordBatch,
+    rows: &RowSet,
+    columns: &[(&str, &ColumnType)],
+) -> Result<DecodedColumns, String> {
+    let mut arrays = Vec::with_capacity(columns.len());
+    let mut failures = Vec::new();
+    for &(name, wanted) in columns {
+        // The fields of a nested record are columns, but not the record.
+        let is_column = |column: &ArrayRef| !matches!(column.data_type(), DataType::Struct(_));
+        let Some(column) = find_column(batch, name).filter(is_column) else {
+            arrays.push(null_column(wanted, batch.num_rows()));
+            continue;
+        };
+        let converted = convert(&column, wanted);
+        let (array, inexact) = converted.map_err(|reason| format!("column `{name}`: {reason}"))?;
+        failures.extend(row_failures(name, inexact, |row| rows.rows[row].offset));
+        arrays.push(array);
+    }
+    Ok((arrays, failures))
 }
 
 /// Creates a decoder of payloads in Confluent's wire format.
@@ -204,7 +235,15 @@ fn find_column(batch: &RecordBatch, path: &str) -> Option<ArrayRef> {
     Some(column)
 }
 
-fn convert(column: &ArrayRef, column_type: &ColumnType) -> Result<ArrayRef, String> {
+/// Converts a column to its type in the dataset. Rows with values that this type does not represent are null in the result, and
+/// listed.
+fn convert(column: &ArrayRef, wanted: &ColumnType) -> Result<(ArrayRef, Vec<InexactRow>), String> {
+    let own_type = avro_type(column.data_type())?;
+    convert_column(&cast_to_own_type(column, &own_type)?, &own_type, wanted)
+}
+
+/// Converts a column to the column type of its schema, which represents all of its values.
+fn cast_to_own_type(column: &ArrayRef, column_type: &ColumnType) -> Result<ArrayRef, String> {
     let target = arrow_type(column_type);
     let text = |error: arrow::error::ArrowError| error.to_string();
     if *column_type == ColumnType::Utf8 && !matches!(column.data_type(), DataType::Utf8View) {
@@ -220,7 +259,84 @@ fn convert(column: &ArrayRef, column_type: &ColumnType) -> Result<ArrayRef, Stri
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::{Float64Type, Int64Type};
+    use bytes::Bytes;
+
+    use super::super::registry::SchemaLanguage;
     use super::*;
+    use crate::object::BufferSpan;
+    use crate::rows::EncodedRow;
+
+    /// Reads a column of payloads whose schema has these fields. The first payload has the offset 50.
+    fn read(
+        fields: &str,
+        column: &str,
+        wanted: &ColumnType,
+        bodies: &[&[u8]],
+    ) -> (ArrayRef, Vec<(u32, u64, String)>) {
+        let schema = RegisteredSchema {
+            protobuf: Default::default(),
+            id: 1,
+            language: SchemaLanguage::Avro,
+            text: format!(r#"{{"type":"record","name":"R","fields":{fields}}}"#),
+            references: Vec::new(),
+        };
+        let mut data = Vec::new();
+        let mut rows = Vec::new();
+        for (offset, body) in (50..).zip(bodies) {
+            let span = BufferSpan { buffer: 0, start: data.len(), len: body.len() };
+            rows.push(EncodedRow { span, offset });
+            data.extend_from_slice(body);
+        }
+        let rows = RowSet { buffers: vec![Bytes::from(data)], rows };
+        let group = GroupDecoding { reader: &schema, writer: &schema, message: None };
+        let (arrays, failures) = decode(&group, &rows, &[(column, wanted)]).unwrap();
+        let failures =
+            failures.into_iter().map(|failure| (failure.row, failure.offset, failure.reason)).collect();
+        (arrays[0].clone(), failures)
+    }
+
+    /// The encoding of 2^53 + 1.
+    const INEXACT: &[u8] = &[0x82, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
+
+    #[test]
+    fn a_long_that_the_double_of_another_topic_does_not_represent_fails_its_row() {
+        let fields = r#"[{"name":"id","type":"long"}]"#;
+        let float64 = ColumnType::Scalar(ScalarType::Float64);
+        let (column, failures) = read(fields, "id", &float64, &[&[2], INEXACT, &[], &[6]]);
+        let numbers = column.as_primitive::<Float64Type>();
+        assert_eq!((numbers.value(0), numbers.is_null(1), numbers.value(3)), (1.0, true, 3.0));
+        let reason = "column `id`: float64 does not represent 9007199254740993 exactly";
+        assert_eq!(failures[0], (1, 51, reason.to_owned()));
+        assert_eq!((failures.len(), failures[1].0), (2, 2), "the third payload is incomplete");
+    }
+
+    #[test]
+    fn numbers_and_dates_have_the_types_of_other_topics() {
+        let int64 = ColumnType::Scalar(ScalarType::Int64);
+        let date = r#"[{"name":"day","type":{"type":"int","logicalType":"date"}}]"#;
+        let (column, failures) = read(date, "day", &int64, &[&[10]]);
+        assert_eq!((column.as_primitive::<Int64Type>().value(0), failures), (5, Vec::new()));
+        let nested =
+            r#"[{"name":"a","type":{"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}}]"#;
+        let list = ColumnType::List(Box::new(int64));
+        let (column, failures) = read(nested, "a.x", &list, &[&[10]]);
+        let item = column.as_list::<i32>().value(0);
+        assert_eq!((&item.as_primitive::<Int64Type>().values()[..], failures), (&[5][..], Vec::new()));
+    }
+
+    #[test]
+    fn a_column_of_another_kind_fails_its_rows() {
+        let int64 = ColumnType::Scalar(ScalarType::Int64);
+        let (column, failures) = read(r#"[{"name":"id","type":"string"}]"#, "id", &int64, &[&[2, b'5']]);
+        assert!(column.is_null(0) && failures.len() == 1, "{failures:?}");
+        let reason = "column `id`: the type is text in the schema, but int64 in the dataset";
+        assert!(failures[0].2.ends_with(reason), "{failures:?}");
+        let nested =
+            r#"[{"name":"a","type":{"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}}]"#;
+        let (column, failures) = read(nested, "a", &int64, &[&[10]]);
+        assert!(column.is_null(0) && failures.is_empty(), "a record is not a column: {failures:?}");
+    }
 
     #[test]
     fn a_dotted_name_has_a_namespace() {

@@ -1,10 +1,11 @@
 //! What the decoders of payloads with schemas share.
 
 use arrow::array::ArrayRef;
-use feedline_data::schema::ColumnType;
+use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::registry::RegisteredSchema;
-use crate::columns::null_column;
+use crate::columns::{arrow_type, null_column};
+use crate::exact_cast::{InexactRow, cast_exact};
 use crate::reader::RowFailure;
 use crate::rows::{EncodedRow, RowSet};
 
@@ -38,4 +39,71 @@ pub(super) fn failed_group(rows: &RowSet, columns: &[(&str, &ColumnType)], reaso
     };
     let failures = rows.rows.iter().enumerate().map(failure).collect();
     (columns.iter().map(|(_, column_type)| null_column(column_type, rows.rows.len())).collect(), failures)
+}
+
+/// Converts a column to its type in the dataset, which may be wider than the type of the reader's schema, because other topics have
+/// other schemas. Rows with values that the wider type does not represent are null in the result, and listed.
+///
+/// # Errors
+/// Returns a message if the type in the dataset is not wider.
+pub(super) fn convert_column(
+    column: &ArrayRef,
+    own_type: &ColumnType,
+    wanted: &ColumnType,
+) -> Result<(ArrayRef, Vec<InexactRow>), String> {
+    if !is_widening(own_type, wanted) {
+        return Err(format!("the type is {own_type} in the schema, but {wanted} in the dataset"));
+    }
+    cast_exact(column, &arrow_type(wanted))
+}
+
+/// Whether the merge of the schemas of several topics may have replaced a type by another one.
+fn is_widening(from: &ColumnType, to: &ColumnType) -> bool {
+    use ColumnType::{Binary, List, Scalar};
+    match (from, to) {
+        _ if from == to => true,
+        (Scalar(from), Scalar(to)) => *from != ScalarType::Bool && *to != ScalarType::Bool,
+        (List(from), List(to)) => is_widening(from, to),
+        (Scalar(_) | Binary, List(item)) => is_widening(from, item),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Array, AsArray, Int64Array, StringViewArray};
+    use arrow::datatypes::Float64Type;
+
+    use super::*;
+
+    #[test]
+    fn values_are_converted_exactly_or_listed() {
+        let int64 = ColumnType::Scalar(ScalarType::Int64);
+        let float64 = ColumnType::Scalar(ScalarType::Float64);
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), Some((1_i64 << 53) + 1), None]));
+        let (numbers, inexact) = convert_column(&column, &int64, &float64).unwrap();
+        let numbers = numbers.as_primitive::<Float64Type>();
+        assert_eq!((numbers.value(0), numbers.is_null(1), numbers.is_null(2)), (1.0, true, true));
+        let reason = "float64 does not represent 9007199254740993 exactly".to_owned();
+        assert_eq!(inexact, [InexactRow { row: 1, reason }]);
+        let list = ColumnType::List(Box::new(float64));
+        let (lists, inexact) = convert_column(&column, &int64, &list).unwrap();
+        assert_eq!(lists.as_list::<i32>().value(0).as_primitive::<Float64Type>().values()[..], [1.0]);
+        assert_eq!(inexact.iter().map(|inexact| inexact.row).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn text_and_booleans_do_not_become_numbers() {
+        let int64 = ColumnType::Scalar(ScalarType::Int64);
+        let text: ArrayRef = Arc::new(StringViewArray::from(vec!["12"]));
+        assert_eq!(
+            convert_column(&text, &ColumnType::Utf8, &int64).unwrap_err(),
+            "the type is text in the schema, but int64 in the dataset"
+        );
+        let texts = ColumnType::List(Box::new(ColumnType::Utf8));
+        assert!(!is_widening(&texts, &ColumnType::Utf8) && !is_widening(&ColumnType::Utf8, &texts));
+        assert!(!is_widening(&ColumnType::Scalar(ScalarType::Bool), &int64));
+    }
 }

@@ -11,10 +11,12 @@ use prost_reflect::{
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
-use super::decoding::{DecodedColumns, GroupDecoding, failed_group};
+use super::decoding::{DecodedColumns, GroupDecoding, convert_column, failed_group};
 use super::registry::RegisteredSchema;
 use super::values::{Cell, build_column};
 use super::wire;
+use crate::columns::null_column;
+use crate::exact_cast::{InexactRow, merge_failures, row_failures};
 use crate::reader::RowFailure;
 use crate::rows::RowSet;
 use crate::select::ResolvedColumn;
@@ -61,28 +63,75 @@ pub(super) fn decode(
         Ok(pool) => pool,
         Err(reason) => return Ok(failed_group(rows, columns, &group.mismatch(&reason))),
     };
-    let mut cells: Vec<Vec<Cell>> = columns.iter().map(|_| Vec::with_capacity(rows.rows.len())).collect();
+    let decoded = decode_rows(group, &reader, &writer, rows, columns);
+    Ok(decoded.unwrap_or_else(|reason| failed_group(rows, columns, &reason)))
+}
+
+/// Decodes payloads to columns with the types that they have in the dataset.
+///
+/// # Errors
+/// Returns a message that names the first column that cannot be converted.
+fn decode_rows(
+    group: &GroupDecoding<'_>,
+    reader: &MessageDescriptor,
+    writer: &DescriptorPool,
+    rows: &RowSet,
+    columns: &[(&str, &ColumnType)],
+) -> Result<DecodedColumns, String> {
+    let in_column = |name: &str, reason: String| format!("column `{name}`: {reason}");
+    let mut targets = Vec::with_capacity(columns.len());
+    for &(name, wanted) in columns {
+        let own_type = column_type(reader, name, 0).transpose();
+        let own_type = own_type.map_err(|reason| in_column(name, reason))?;
+        targets.push(ColumnCells { name, own_type, wanted, cells: Vec::with_capacity(rows.rows.len()) });
+    }
     let mut failures = Vec::new();
     for (index, row) in rows.rows.iter().enumerate() {
-        let decoded = contained(|| decode_row(group, &reader, &writer, rows.bytes(index)), PANIC_ERROR);
-        match decoded {
-            Ok(message) => {
-                for ((name, _), cells) in columns.iter().zip(&mut cells) {
-                    cells.push(
-                        find_value(&message, name).map_or(Cell::Null, |(field, value)| cell(&field, value)),
-                    );
-                }
-            }
-            Err(reason) => {
-                cells.iter_mut().for_each(|cells| cells.push(Cell::Null));
-                failures.push(RowFailure { row: index as u32, offset: row.offset, reason });
-            }
+        let decoded = contained(|| decode_row(group, reader, writer, rows.bytes(index)), PANIC_ERROR);
+        targets.iter_mut().for_each(|target| target.push(decoded.as_ref().ok()));
+        if let Err(reason) = decoded {
+            failures.push(RowFailure { row: index as u32, offset: row.offset, reason });
         }
     }
-    let build =
-        |((_, column_type), cells): (&(&str, &ColumnType), Vec<Cell>)| build_column(column_type, cells);
-    let arrays: Result<Vec<ArrayRef>, String> = columns.iter().zip(cells).map(build).collect();
-    Ok((arrays?, failures))
+    let mut arrays = Vec::with_capacity(targets.len());
+    for target in targets {
+        let name = target.name;
+        let (array, inexact) = target.finish().map_err(|reason| in_column(name, reason))?;
+        failures.extend(row_failures(name, inexact, |row| rows.rows[row].offset));
+        arrays.push(array);
+    }
+    merge_failures(&mut failures);
+    Ok((arrays, failures))
+}
+
+/// The values of a requested column.
+struct ColumnCells<'a> {
+    name: &'a str,
+    /// The type in the reader's schema. `None` if the schema does not have the column.
+    own_type: Option<ColumnType>,
+    /// The type in the dataset.
+    wanted: &'a ColumnType,
+    cells: Vec<Cell>,
+}
+
+impl ColumnCells<'_> {
+    /// Appends the value of a message, or null for a payload that cannot be decoded.
+    fn push(&mut self, message: Option<&DynamicMessage>) {
+        let message = message.filter(|_| self.own_type.is_some());
+        let value = message.and_then(|message| find_value(message, self.name));
+        self.cells.push(value.map_or(Cell::Null, |(field, value)| cell(&field, value)));
+    }
+
+    /// Builds the column. Rows with values that the type in the dataset does not represent are null in the result, and listed.
+    fn finish(self) -> Result<(ArrayRef, Vec<InexactRow>), String> {
+        let Some(own_type) = self.own_type else {
+            return Ok((null_column(self.wanted, self.cells.len()), Vec::new()));
+        };
+        let (column, mut inexact) = build_column(&own_type, self.cells)?;
+        let (column, of_conversion) = convert_column(&column, &own_type, self.wanted)?;
+        inexact.extend(of_conversion);
+        Ok((column, inexact))
+    }
 }
 
 fn decode_row(
@@ -154,17 +203,32 @@ fn message_at(pool: &DescriptorPool, index: &[usize]) -> Option<MessageDescripto
 fn add_columns(prefix: &str, message: &MessageDescriptor, columns: &mut Vec<ResolvedColumn>, depth: usize) {
     for field in message.fields() {
         let name = format!("{prefix}{}", field.name());
-        match field.kind() {
-            Kind::Message(nested)
-                if !field.is_list()
-                    && !field.is_map()
-                    && depth < MAX_DEPTH
-                    && columns.len() < MAX_COLUMNS =>
-            {
+        match nested_message(&field, depth) {
+            Some(nested) if columns.len() < MAX_COLUMNS => {
                 add_columns(&format!("{name}."), &nested, columns, depth + 1);
             }
             _ => columns.push((name, field_type(&field))),
         }
+    }
+}
+
+/// Returns the type of a column; `None` if the message does not have it.
+fn column_type(message: &MessageDescriptor, path: &str, depth: usize) -> Option<Result<ColumnType, String>> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let field = message.get_field_by_name(name)?;
+    match (nested_message(&field, depth), rest) {
+        (Some(nested), Some(rest)) => column_type(&nested, rest, depth + 1),
+        (None, None) => Some(field_type(&field)),
+        // A nested message is not a column, and other fields have no columns within them.
+        _ => None,
+    }
+}
+
+/// Returns the message of a field, if the fields of the message are columns.
+fn nested_message(field: &FieldDescriptor, depth: usize) -> Option<MessageDescriptor> {
+    match field.kind() {
+        Kind::Message(nested) if !field.is_list() && !field.is_map() && depth < MAX_DEPTH => Some(nested),
+        _ => None,
     }
 }
 
@@ -219,7 +283,7 @@ fn cell(field: &FieldDescriptor, value: Value) -> Cell {
         Value::Bytes(value) => Cell::Bytes(value.to_vec()),
         Value::EnumNumber(number) => Cell::Text(enum_name(field, number)),
         Value::List(values) => Cell::List(values.into_iter().map(|value| cell(field, value)).collect()),
-        Value::Message(_) | Value::Map(_) => Cell::Null,
+        Value::Message(_) | Value::Map(_) => Cell::Message,
     }
 }
 
@@ -235,7 +299,8 @@ fn enum_name(field: &FieldDescriptor, number: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::Array;
+    use arrow::array::{Array, AsArray};
+    use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
     use bytes::Bytes;
 
     use super::super::registry::SchemaLanguage;
@@ -266,6 +331,80 @@ mod tests {
         assert!(arrays.len() == 1 && arrays[0].is_null(0), "{arrays:?}");
         assert_eq!((failures.len(), failures[0].offset), (1, 7));
         failures[0].reason.clone()
+    }
+
+    /// Reads a column of payloads of a message with this field. The first payload has the offset 50.
+    fn read(
+        field: &str,
+        column: &str,
+        wanted: &ColumnType,
+        bodies: &[&[u8]],
+    ) -> (ArrayRef, Vec<(u32, u64, String)>) {
+        let schema = schema(4, &format!("syntax = \"proto3\"; message A {{ {field} }}"));
+        let mut data = Vec::new();
+        let mut rows = Vec::new();
+        for (offset, body) in (50..).zip(bodies) {
+            let span = BufferSpan { buffer: 0, start: data.len(), len: body.len() };
+            rows.push(EncodedRow { span, offset });
+            data.extend_from_slice(body);
+        }
+        let rows = RowSet { buffers: vec![Bytes::from(data)], rows };
+        let group = GroupDecoding { reader: &schema, writer: &schema, message: None };
+        let (arrays, failures) = decode(&group, &rows, &[(column, wanted)]).unwrap();
+        let failures =
+            failures.into_iter().map(|failure| (failure.row, failure.offset, failure.reason)).collect();
+        (arrays[0].clone(), failures)
+    }
+
+    #[test]
+    fn numbers_have_the_types_of_other_topics() {
+        let int64 = ColumnType::Scalar(ScalarType::Int64);
+        let (column, failures) = read("uint32 id = 1;", "id", &int64, &[&[0, 8, 7], &[0]]);
+        assert_eq!((&column.as_primitive::<Int64Type>().values()[..], failures), (&[7, 0][..], Vec::new()));
+        let float64 = ColumnType::Scalar(ScalarType::Float64);
+        let (column, failures) = read("int32 id = 1;", "id", &float64, &[&[0, 8, 7]]);
+        assert_eq!((column.as_primitive::<Float64Type>().value(0), failures), (7.0, Vec::new()));
+        let list = ColumnType::List(Box::new(int64.clone()));
+        let (column, failures) = read("int64 id = 1;", "id", &list, &[&[0, 8, 7]]);
+        let item = column.as_list::<i32>().value(0);
+        assert_eq!((&item.as_primitive::<Int64Type>().values()[..], failures), (&[7][..], Vec::new()));
+        let (column, failures) = read("optional uint32 id = 1;", "id", &int64, &[&[0]]);
+        assert!(column.is_null(0) && failures.is_empty(), "{failures:?}");
+    }
+
+    #[test]
+    fn a_value_that_the_type_of_other_topics_does_not_represent_fails_its_row() {
+        // 2^53 + 1, and a field that ends early.
+        let inexact: &[u8] = &[0, 8, 0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
+        let float64 = ColumnType::Scalar(ScalarType::Float64);
+        let (column, failures) = read("int64 id = 1;", "id", &float64, &[&[0, 8, 1], inexact, &[0, 8]]);
+        let numbers = column.as_primitive::<Float64Type>();
+        assert_eq!((numbers.value(0), numbers.is_null(1), numbers.is_null(2)), (1.0, true, true));
+        let reason = "column `id`: float64 does not represent 9007199254740993 exactly";
+        assert_eq!(failures[0], (1, 51, reason.to_owned()));
+        assert_eq!((failures.len(), failures[1].0), (2, 2));
+        let negative: &[u8] = &[0, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
+        let uint64 = ColumnType::Scalar(ScalarType::UInt64);
+        let (column, failures) = read("int64 id = 1;", "id", &uint64, &[negative, &[0, 8, 1]]);
+        let numbers = column.as_primitive::<UInt64Type>();
+        assert_eq!((numbers.is_null(0), numbers.value(1)), (true, 1));
+        assert_eq!(failures, [(0, 50, "column `id`: uint64 does not represent -1 exactly".to_owned())]);
+    }
+
+    #[test]
+    fn a_column_of_another_kind_fails_its_rows() {
+        let int64 = ColumnType::Scalar(ScalarType::Int64);
+        let (column, failures) = read("string id = 1;", "id", &int64, &[&[0, 10, 1, b'5']]);
+        assert!(column.is_null(0));
+        let reason = "column `id`: the type is text in the schema, but int64 in the dataset";
+        assert_eq!(failures, [(0, 50, reason.to_owned())]);
+        let (_, failures) = read("map<int32, int32> id = 1;", "id", &int64, &[&[0]]);
+        assert_eq!(failures, [(0, 50, "column `id`: maps are not supported".to_owned())]);
+        let nested = "message B { int64 x = 1; } B id = 1;";
+        let (column, failures) = read(nested, "id", &int64, &[&[0, 10, 2, 8, 7]]);
+        assert!(column.is_null(0) && failures.is_empty(), "a message is not a column: {failures:?}");
+        let (column, failures) = read(nested, "id.x", &int64, &[&[0, 10, 2, 8, 7]]);
+        assert_eq!((column.as_primitive::<Int64Type>().value(0), failures), (7, Vec::new()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
 use super::calls::{self, TypeExpressions};
-use super::expression::{Arithmetic, Comparison, ExprType, FilterExpr, TypedExpr, unify};
+use super::expression::{Arithmetic, Comparison, ExprType, FilterExpr, TypedExpr, unify, unify_operands};
 
 /// Maximum recursion depth of the parser, which limits its use of the stack.
 const MAX_PARSE_DEPTH: usize = 64;
@@ -221,23 +221,29 @@ impl Analysis<'_> {
             }
         }
         let kinds = (a.kind, b.kind);
-        unify(a, b).ok_or_else(|| {
+        unify_operands(a, b).ok_or_else(|| {
             format!("`{left}` is {}, but `{right}` is {}: they cannot be compared", kinds.0, kinds.1)
         })
     }
 
     fn in_list(self, value: &Expr, list: &[Expr], negated: bool) -> Result<TypedExpr, String> {
-        let mut kind = self.typed(value)?;
+        let mut operand = self.typed(value)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
             let typed = self.typed(item)?;
-            // An item may widen the common type. All items are converted to the final type below.
-            let (widened, typed) = self.comparable(kind, value, typed, item)?;
-            kind = widened;
+            // An item may determine the type of an operand that is NULL or a literal, but does not change its value.
+            let (converted, typed) = self.comparable(operand, value, typed, item)?;
+            operand = converted;
             items.push(typed);
         }
-        let items = items.into_iter().map(|item| item.into_kind(kind.kind).node).collect();
-        Ok(negated_if(negated, FilterExpr::In { value: Box::new(kind.node), items }))
+        // Numbers keep their types. Only items that are NULL may have no type yet.
+        let kind = operand.kind;
+        let node = |item: TypedExpr| match item.kind {
+            ExprType::Null => item.into_kind(kind).node,
+            _ => item.node,
+        };
+        let items = items.into_iter().map(node).collect();
+        Ok(negated_if(negated, FilterExpr::In { value: Box::new(operand.node), items }))
     }
 
     fn like(

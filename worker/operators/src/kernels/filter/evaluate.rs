@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Datum, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Datum, new_null_array};
 use arrow::compute::kernels::{boolean, cmp, zip};
 use arrow::compute::{ilike, like, nilike, nlike};
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type, UInt64Type};
 use arrow::error::ArrowError;
 
 use super::expression::{Comparison, ExprType, FilterExpr};
@@ -155,6 +155,7 @@ fn apply_comparison(
     Ok(ExprValues { array: Arc::new(result), is_scalar: left.is_scalar && right.is_scalar })
 }
 
+/// Compares values of one type, or numbers of different types by their exact values.
 fn compare(comparison: Comparison, left: &ExprValues, right: &ExprValues) -> Result<ExprValues, ArrowError> {
     let kernel = match comparison {
         Comparison::Eq => cmp::eq,
@@ -166,7 +167,39 @@ fn compare(comparison: Comparison, left: &ExprValues, right: &ExprValues) -> Res
         Comparison::Distinct => cmp::distinct,
         Comparison::NotDistinct => cmp::not_distinct,
     };
-    apply_comparison(&normalize_floats(left), &normalize_floats(right), kernel)
+    if left.array.data_type() == right.array.data_type() {
+        apply_comparison(&normalize_floats(left), &normalize_floats(right), kernel)
+    } else {
+        apply_comparison(&with_order_keys(left), &with_order_keys(right), kernel)
+    }
+}
+
+/// Replaces numbers with 128-bit keys. The key of an integer and the key of any number have the same order as these numbers. Floats
+/// between two adjacent integers have the same key, so keys do not determine the order of floats.
+fn with_order_keys(values: &ExprValues) -> ExprValues {
+    let array = &values.array;
+    let keys = match array.data_type() {
+        DataType::Int64 => {
+            array.as_primitive::<Int64Type>().unary::<_, Decimal128Type>(|value| 2 * i128::from(value))
+        }
+        DataType::UInt64 => {
+            array.as_primitive::<UInt64Type>().unary::<_, Decimal128Type>(|value| 2 * i128::from(value))
+        }
+        DataType::Float64 => array.as_primitive::<Float64Type>().unary::<_, Decimal128Type>(float_order_key),
+        _ => return values.clone(),
+    };
+    values.with_array(Arc::new(keys))
+}
+
+/// Returns twice the value of a whole number, as for integers, and the odd number between two such keys for a number with a fraction.
+/// As in [`normalize_floats`], negative zero equals zero, and NaN is greater than all integers.
+fn float_order_key(value: f64) -> i128 {
+    if value.is_nan() {
+        return i128::MAX;
+    }
+    let floor = value.floor();
+    // Numbers beyond 128 bits become the first or last 128-bit integer, which is beyond all integers of 64 bits.
+    (floor as i128).saturating_mul(2).saturating_add(i128::from(floor != value))
 }
 
 /// Replaces negative zero with zero, and all NaNs with the same NaN. Arrow compares floats by IEEE total order, but SQL

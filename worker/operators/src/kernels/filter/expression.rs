@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, new_null_array};
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
+use arrow::datatypes::{DataType, Int64Type};
+
+/// A float64 represents all integers from the negative of this number up to this number.
+const MAX_EXACT_FLOAT_INTEGER: u64 = 1 << 53;
 
 /// The type of an expression. Numbers have 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +117,9 @@ pub(super) enum FilterExpr {
         value: Box<FilterExpr>,
         negated: bool,
     },
+    /// Compares values of one type, or numbers of different types by their exact values.
     Compare(Comparison, Box<FilterExpr>, Box<FilterExpr>),
+    /// Each item is compared with the value as in `Compare`.
     In {
         value: Box<FilterExpr>,
         items: Vec<FilterExpr>,
@@ -160,13 +165,13 @@ impl TypedExpr {
         Self::new(ExprType::Null, FilterExpr::Literal(new_null_array(&DataType::Null, 1)))
     }
 
-    /// Whether the expression is an integer literal that is not negative.
-    pub(super) fn is_non_negative_literal(&self) -> bool {
-        use arrow::array::AsArray;
-        match (&self.node, self.kind) {
-            (FilterExpr::Literal(array), ExprType::Int) => {
-                array.as_primitive::<arrow::datatypes::Int64Type>().value(0) >= 0
-            }
+    /// Whether the expression is a literal of type `Int` that another number type represents exactly.
+    fn is_literal_representable_as(&self, kind: ExprType) -> bool {
+        let (FilterExpr::Literal(array), ExprType::Int) = (&self.node, self.kind) else { return false };
+        let value = array.as_primitive::<Int64Type>().value(0);
+        match kind {
+            ExprType::UInt => value >= 0,
+            ExprType::Float => value.unsigned_abs() <= MAX_EXACT_FLOAT_INTEGER,
             _ => false,
         }
     }
@@ -183,14 +188,27 @@ impl TypedExpr {
     }
 }
 
-/// Converts two expressions to a common type. Of two number types, the common type is the wider one. If an expression is NULL, the
-/// common type is the type of the other expression. `None` if there is no common type.
+/// Converts the operands of a comparison to a common type, as [`unify`] does, except that numbers keep their types where a conversion
+/// might round them. The comparison of numbers is therefore exact, also between int64, uint64 and float64. A literal with a fraction,
+/// or of more than 64 bits, has the value of the nearest float64. `None` if there is no common type.
+pub(super) fn unify_operands(a: TypedExpr, b: TypedExpr) -> Option<(TypedExpr, TypedExpr)> {
+    let are_different_numbers = a.kind != b.kind && a.kind.is_number() && b.kind.is_number();
+    let is_exact = a.is_literal_representable_as(b.kind) || b.is_literal_representable_as(a.kind);
+    if are_different_numbers && !is_exact {
+        return Some((a, b));
+    }
+    unify(a, b)
+}
+
+/// Converts two expressions to a common type. Int64 and uint64, and integers and floats, have the common type float64, which rounds
+/// large integers. If an integer is a literal, the common type of int64 and uint64 may be uint64. If an expression is NULL, the common
+/// type is the type of the other expression. `None` if there is no common type.
 pub(super) fn unify(a: TypedExpr, b: TypedExpr) -> Option<(TypedExpr, TypedExpr)> {
     let kind = match (a.kind, b.kind) {
         (same, other) if same == other => same,
         (ExprType::Null, other) | (other, ExprType::Null) => other,
-        (ExprType::Int, ExprType::UInt) if a.is_non_negative_literal() => ExprType::UInt,
-        (ExprType::UInt, ExprType::Int) if b.is_non_negative_literal() => ExprType::UInt,
+        (ExprType::Int, ExprType::UInt) if a.is_literal_representable_as(ExprType::UInt) => ExprType::UInt,
+        (ExprType::UInt, ExprType::Int) if b.is_literal_representable_as(ExprType::UInt) => ExprType::UInt,
         (left, right) if left.is_number() && right.is_number() => ExprType::Float,
         _ => return None,
     };

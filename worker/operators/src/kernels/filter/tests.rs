@@ -120,6 +120,61 @@ fn numbers_are_converted_and_values_out_of_range_are_null() {
 }
 
 #[test]
+fn numbers_of_different_types_are_compared_exactly() {
+    let scalar = ColumnType::Scalar;
+    let schema = Schema::new([
+        ("a", scalar(ScalarType::Int64)),
+        ("b", scalar(ScalarType::UInt64)),
+        ("c", scalar(ScalarType::Float64)),
+    ]);
+    let (large, min, max) = (1_u64 << 53, i64::MIN, i64::MAX);
+    let rows = [
+        (Some(large as i64 + 1), large, large as f64),
+        (Some(large as i64), large + 1, large as f64),
+        (Some(-1), u64::MAX, -0.5),
+        (Some(max), max as u64 + 1, 2_f64.powi(63)),
+        (None, 5, f64::NAN),
+        (Some(min), 0, f64::NEG_INFINITY),
+        (Some(7), 7, 7.0),
+        (Some(0), 0, -0.0),
+        (Some(max), u64::MAX, 2_f64.powi(64)),
+    ];
+    let check = |predicate: &str, expected: &[u64]| {
+        let operators = build(&schema, vec![serde_json::json!({"filter": {"where": predicate}})]);
+        let mut chunk = chunk([
+            ("a", arrow(Int64Array::from_iter(rows.iter().map(|row| row.0)))),
+            ("b", arrow(UInt64Array::from_iter_values(rows.iter().map(|row| row.1)))),
+            ("c", arrow(Float64Array::from_iter_values(rows.iter().map(|row| row.2)))),
+        ]);
+        run(&operators, &mut chunk);
+        assert_eq!(chunk.row_ids, expected, "{predicate}");
+    };
+    check("a <> b", &[0, 1, 2, 3, 5, 8]);
+    check("a = b", &[6, 7]);
+    check("a < b", &[1, 2, 3, 5, 8]);
+    check("b <= a", &[0, 6, 7]);
+    check("a IS DISTINCT FROM b", &[0, 1, 2, 3, 4, 5, 8]);
+    check("a IS NOT DISTINCT FROM b", &[6, 7]);
+    check("a = c", &[1, 6, 7]);
+    check("c < a", &[0, 5]);
+    check("b = c", &[0, 3, 6, 7]);
+    check("c > b", &[4, 8]);
+    check("c BETWEEN a AND b", &[1, 2, 3, 6, 7]);
+    check("a < 9223372036854775808", &[0, 1, 2, 3, 5, 6, 7, 8]);
+    check("a >= 9223372036854775809", &[]);
+    check("a = 9223372036854775808.0", &[]);
+    check("a < -0.5", &[2, 5]);
+    check("c = 9007199254740993", &[]);
+    check("c > 9007199254740991", &[0, 1, 3, 4, 8]);
+    check("a IN (9223372036854775808, 9007199254740993)", &[0]);
+    check("b IN (a, c)", &[0, 3, 6, 7]);
+    check("b NOT IN (-1, 9007199254740992)", &[1, 2, 3, 4, 5, 6, 7, 8]);
+    check("5 IN (c, b)", &[4]);
+    check("-1 IN (b, a)", &[2]);
+    check("NULL IN (NULL, a, b, c)", &[]);
+}
+
+#[test]
 fn functions_count_characters_bytes_and_elements() {
     check("length(text) = 5", &[1]);
     check("char_length(text) = 3", &[0]);

@@ -26,6 +26,9 @@ use crate::window::ReadWindow;
 const PREFIX_BYTES: u64 = 8;
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
+const ANOTHER_STREAM: &str =
+    "the file continues after the end of the stream: write each stream to its own file";
+
 /// A message of a stream.
 struct StreamMessage {
     location: MessageLocation,
@@ -75,9 +78,14 @@ pub(super) async fn read_header(object: &Object) -> Result<ArrowFooter, SourceEr
         let mut offset = first.range().end;
         while let Next::Message(message) = next(&mut window, object.size_bytes(), offset).await? {
             offset = message.location.range().end;
-            if matches!(message.kind, MessageKind::Dictionary) {
-                dictionaries.push(message.location);
-                check_dictionaries(&dictionaries).map_err(|reason| corrupt(offset, reason))?;
+            match message.kind {
+                MessageKind::Batch(..) => {}
+                MessageKind::Dictionary => {
+                    dictionaries.push(message.location);
+                    check_dictionaries(&dictionaries).map_err(|reason| corrupt(offset, reason))?;
+                }
+                // Another stream follows.
+                MessageKind::Schema => break,
             }
         }
         for location in dictionaries {
@@ -98,7 +106,7 @@ fn has_dictionary(data_type: &DataType) -> bool {
     }
 }
 
-/// Finds the record batches of a stream. A truncated message is a defect.
+/// Finds the record batches of a stream. A truncated message and a second stream are defects.
 pub(super) async fn index(object: &Object, schema: Schema) -> Result<ShardIndex, SourceError> {
     let (mut blocks, mut defects) = (Vec::new(), Vec::new());
     let mut window = ReadWindow::new(object);
@@ -114,7 +122,14 @@ pub(super) async fn index(object: &Object, schema: Schema) -> Result<ShardIndex,
         };
         let range = message.location.range();
         offset = range.end;
-        let MessageKind::Batch(rows, is_compressed) = message.kind else { continue };
+        let (rows, is_compressed) = match message.kind {
+            MessageKind::Batch(rows, is_compressed) => (rows, is_compressed),
+            MessageKind::Schema if range.start > 0 => {
+                defects.push(Defect { offset: range.start, reason: ANOTHER_STREAM.to_owned() });
+                break;
+            }
+            MessageKind::Schema | MessageKind::Dictionary => continue,
+        };
         if blocks.len() == MAX_BLOCKS {
             let reason =
                 format!("the stream has more than {MAX_BLOCKS} record batches: write larger record batches");
@@ -156,7 +171,7 @@ async fn next(window: &mut ReadWindow<'_>, size: u64, offset: u64) -> Result<Nex
     }
     let header_bytes = u64::from(u32::from_le_bytes([e, f, g, h]));
     if header_bytes == 0 {
-        return Ok(Next::End);
+        return if offset + PREFIX_BYTES < size { defect(ANOTHER_STREAM) } else { Ok(Next::End) };
     }
     let metadata_bytes = PREFIX_BYTES + header_bytes;
     if header_bytes > MAX_FOOTER_BYTES {

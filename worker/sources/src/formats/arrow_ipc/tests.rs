@@ -156,6 +156,19 @@ async fn a_truncated_stream_keeps_its_whole_batches() {
 }
 
 #[tokio::test]
+async fn a_second_stream_in_the_file_is_a_defect() {
+    let one = stream();
+    let without_end = one.len() - 8;
+    let whole = fixture(&one, Format::Arrow, &[]).index().await.unwrap().index;
+    for first in [&one[..], &one[..without_end]] {
+        let two = fixture(&[first, &one[..]].concat(), Format::Arrow, &[]).index().await.unwrap().index;
+        assert_eq!(two.blocks, whole.blocks);
+        assert_eq!(two.defects[0].offset, without_end as u64);
+        assert!(two.defects[0].reason.contains("continues after the end of the stream"));
+    }
+}
+
+#[tokio::test]
 async fn corrupted_streams_do_not_panic() {
     let stream = stream();
     for at in (0..stream.len()).step_by(7) {

@@ -66,6 +66,33 @@ async fn unclosed_quotes_fail_and_empty_shards_have_no_rows() {
 }
 
 #[tokio::test]
+async fn codes_after_the_sample_fail_their_rows() {
+    let mut text = "zip,x\n".to_owned();
+    for row in 0..1_200 {
+        text += &format!("{},10.05\n", 10_000 + row);
+    }
+    text += "02139,1\n\"+49\",2\n7,3.007\n-007,4\n0,0\n";
+    let all = fixture(text.as_bytes(), Format::Csv, &[]).read_all().await;
+    assert_eq!(all.columns(), "zip: int64, x: float64");
+    let failed: Vec<u32> = all.failures().iter().map(|failure| failure.row).collect();
+    assert_eq!(failed, [1_200, 1_201, 1_203]);
+    assert!(
+        all.failures()[0].reason.starts_with("column `zip`: `02139` is not an integer as in the first rows")
+    );
+    assert_eq!(all.rows()[1_202..], ["7|3.007", "null|null", "0|0"]);
+}
+
+#[tokio::test]
+async fn carriage_returns_as_line_ends_are_an_error() {
+    for text in ["a,b\r1,2\r3,4\r", "a,b\r1,2\n3,4\n"] {
+        let error = fixture(text.as_bytes(), Format::Csv, &[]).index().await.unwrap_err().to_string();
+        assert!(error.contains("a carriage return without a line feed"), "{error}");
+    }
+    let quoted = fixture(b"a,\"b\rc\"\r\n1,2\r\n", Format::Csv, &[]).read_all().await;
+    assert_eq!(quoted.rows(), ["1|2"]);
+}
+
+#[tokio::test]
 async fn columns_with_the_same_name_are_an_error_if_they_are_read() {
     let text = b"id,x,y,x\n1,2,3,4\n";
     for features in [&[][..], &[("x", "x")], &[("id", "id"), ("other", "x")]] {

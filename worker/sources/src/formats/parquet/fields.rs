@@ -230,5 +230,19 @@ pub(crate) fn cast_column(
             return Ok((null_column(column_type, column.len()), Vec::new()));
         }
     }
-    cast_exact(&plain_values(column)?, wanted)
+    let plain = plain_values(column)?;
+    let mut inexact = Vec::new();
+    if column.data_type().is_decimal() && plain.null_count() > column.null_count() {
+        let is_lost = |row: &usize| column.is_valid(*row) && plain.is_null(*row);
+        inexact.extend(
+            (0..column.len()).filter(is_lost).map(|row| InexactRow {
+                row,
+                reason: "the decimal number is too large for 64 bits".to_owned(),
+            }),
+        );
+    }
+    let (converted, rounded) = cast_exact(&plain, wanted)?;
+    inexact.extend(rounded);
+    inexact.sort_by_key(|inexact| inexact.row);
+    Ok((converted, inexact))
 }

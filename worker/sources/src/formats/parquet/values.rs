@@ -18,8 +18,6 @@ const MAX_VIRTUAL_ITEMS: u64 = 1 << 26;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const MILLIS_PER_DAY: i64 = 86_400_000;
-/// Maximum number of decimal digits of which every number fits into 64 bits.
-const MAX_INTEGER_DIGITS: u8 = 18;
 
 /// Returns the column type of the values of a field without structs, as [`value_type`]. A field may contain the shape of a tensor.
 pub(crate) fn field_value_type(field: &Field) -> Result<ColumnType, String> {
@@ -27,8 +25,7 @@ pub(crate) fn field_value_type(field: &Field) -> Result<ColumnType, String> {
 }
 
 /// Returns the column type of the values of a type without structs. Timestamps, times and durations are microseconds, dates are days,
-/// and decimals are integers if they have no fraction and at most 18
-/// digits, and otherwise floating point numbers.
+/// and decimals are integers if they have no fraction, and otherwise floating point numbers.
 pub(crate) fn value_type(data_type: &DataType) -> Result<ColumnType, String> {
     use DataType as T;
     Ok(match data_type {
@@ -57,16 +54,10 @@ pub(crate) fn value_type(data_type: &DataType) -> Result<ColumnType, String> {
     })
 }
 
-/// Whether a type contains decimals that fit into 64-bit integers.
+/// Whether a type contains decimals without a fraction, which are 64-bit integers.
 fn is_integer(data_type: &DataType) -> bool {
     use DataType as T;
-    match data_type {
-        T::Decimal32(precision, 0)
-        | T::Decimal64(precision, 0)
-        | T::Decimal128(precision, 0)
-        | T::Decimal256(precision, 0) => *precision <= MAX_INTEGER_DIGITS,
-        _ => false,
-    }
+    matches!(data_type, T::Decimal32(_, 0) | T::Decimal64(_, 0) | T::Decimal128(_, 0) | T::Decimal256(_, 0))
 }
 
 /// Whether the values have a type. The values of the type `Null` are all null.
@@ -95,7 +86,8 @@ pub(crate) fn list_item(data_type: &DataType) -> Option<&Field> {
     }
 }
 
-/// Converts values to types that have a column type, also in lists.
+/// Converts values to types that have a column type, also in lists. Decimals that exceed 64-bit integers become null, or are an error
+/// in lists.
 pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
     let text = |error: ArrowError| error.to_string();
     match array.data_type() {
@@ -114,17 +106,17 @@ pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
         | DataType::Decimal64(..)
         | DataType::Decimal128(..)
         | DataType::Decimal256(..) => cast(array, &DataType::Float64).map_err(text),
-        DataType::Dictionary(_, values) => plain_values(&cast(array, values).map_err(text)?),
+        DataType::Dictionary(_, values) => plain_items(&cast(array, values).map_err(text)?),
         DataType::RunEndEncoded(_, values) => {
             check_items(array.len() as u64)?;
-            plain_values(&cast(array, &viewed(values.data_type())).map_err(text)?)
+            plain_items(&cast(array, &viewed(values.data_type())).map_err(text)?)
         }
         DataType::ListView(_) | DataType::LargeListView(_) => plain_values(&unlisted_views(array)?),
         DataType::List(_) => plain_list(array.as_list::<i32>()),
         DataType::LargeList(_) => plain_list(array.as_list::<i64>()),
         DataType::FixedSizeList(..) => {
             let (_, length, values, nulls) = array.as_fixed_size_list().clone().into_parts();
-            let values = plain_values(&values)?;
+            let values = plain_items(&values)?;
             let item = Arc::new(Field::new("item", values.data_type().clone(), true));
             Ok(Arc::new(FixedSizeListArray::try_new(item, length, values, nulls).map_err(text)?))
         }
@@ -132,9 +124,17 @@ pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
     }
 }
 
+fn plain_items(items: &ArrayRef) -> Result<ArrayRef, String> {
+    let plain = plain_values(items)?;
+    if items.data_type().is_decimal() && plain.null_count() > items.null_count() {
+        return Err("a decimal number is too large for 64 bits: write it as text".to_owned());
+    }
+    Ok(plain)
+}
+
 fn plain_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Result<ArrayRef, String> {
     let (_, offsets, values, nulls) = list.clone().into_parts();
-    let values = plain_values(&values)?;
+    let values = plain_items(&values)?;
     let item = Arc::new(Field::new("item", values.data_type().clone(), true));
     let list = GenericListArray::try_new(item, offsets, values, nulls).map_err(|error| error.to_string())?;
     Ok(Arc::new(list))

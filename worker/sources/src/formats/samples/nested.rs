@@ -1,4 +1,5 @@
-//! Nested values of LitData: lists and objects in a compact binary form, converted to JSON text.
+//! Nested values of LitData: lists and objects in a compact binary form, converted to JSON text. Numbers that JSON does not
+//! represent are `NaN`, `Infinity` and `-Infinity`, as in the module `json` of Python.
 
 use std::fmt::Write;
 
@@ -10,8 +11,10 @@ const MAX_DEPTH: usize = crate::limits::MAX_JSON_DEPTH;
 const MAX_EXPANSION: usize = 256;
 /// Values whose first byte is larger are plain JSON text.
 const MAX_TAG: u8 = 0x20;
+/// The numbers of Python that JSON does not represent. A token is before the tokens that it contains.
+const NONFINITE: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Converts a value to JSON text. Numbers that JSON cannot represent become `null`.
+/// Converts a value to JSON text.
 pub(super) fn nested_json(bytes: &[u8]) -> Result<String, String> {
     match bytes.first() {
         Some(tag) if *tag <= MAX_TAG => {
@@ -24,11 +27,34 @@ pub(super) fn nested_json(bytes: &[u8]) -> Result<String, String> {
     }
 }
 
-/// Checks that the bytes are JSON text.
+/// Checks that the bytes are JSON text, which may contain `NaN` and `Infinity`.
 fn json_text(bytes: &[u8]) -> Result<&str, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("the nested value is not valid JSON: {error}");
-    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| wrong(&error))?;
-    std::str::from_utf8(bytes).map_err(|error| wrong(&error))
+    let text = std::str::from_utf8(bytes).map_err(|error| wrong(&error))?;
+    let Err(error) = serde_json::from_str::<IgnoredAny>(text) else { return Ok(text) };
+    match serde_json::from_str::<IgnoredAny>(&without_nonfinite(text)) {
+        Ok(_) => Ok(text),
+        Err(_) => Err(wrong(&error)),
+    }
+}
+
+/// Replaces `NaN` and `Infinity` outside of strings with `null`.
+fn without_nonfinite(text: &str) -> String {
+    let mut replaced = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    let (mut is_string, mut is_escaped) = (false, false);
+    loop {
+        let rest = chars.as_str();
+        if !is_string && let Some(token) = NONFINITE.iter().find(|token| rest.starts_with(**token)) {
+            replaced.push_str("null");
+            chars = rest[token.len()..].chars();
+            continue;
+        }
+        let Some(next) = chars.next() else { return replaced };
+        replaced.push(next);
+        is_string ^= next == '"' && !is_escaped;
+        is_escaped = is_string && next == '\\' && !is_escaped;
+    }
 }
 
 struct NestedParser<'a> {
@@ -78,8 +104,12 @@ impl<'a> NestedParser<'a> {
 
     fn push_float(&mut self) -> Result<(), String> {
         let value = f64::from_le_bytes(self.eight()?);
-        let text = serde_json::Number::from_f64(value)
-            .map_or_else(|| "null".to_owned(), |number| number.to_string());
+        let text = match serde_json::Number::from_f64(value) {
+            Some(number) => number.to_string(),
+            None if value.is_nan() => "NaN".to_owned(),
+            None if value > 0.0 => "Infinity".to_owned(),
+            None => "-Infinity".to_owned(),
+        };
         self.text.push_str(&text);
         Ok(())
     }
@@ -201,6 +231,22 @@ mod tests {
         }
         let deep = [[5, 1, 0, 0, 0, 0, 0, 0, 0].repeat(200), vec![11]].concat();
         assert!(nested_json(&deep).unwrap_err().contains("levels deep"));
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_represent_are_those_of_python() {
+        let numbers = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.5];
+        let elements: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let list = [b"\x03\x04\0\0\0".as_slice(), &elements].concat();
+        assert_eq!(nested_json(&list).unwrap(), "[NaN,Infinity,-Infinity,0.5]");
+        let record = [b"\x06\x01\0\0\0\x01\0\0\0\x01\0\0\0k\x13".as_slice(), &elements[..8]].concat();
+        assert_eq!(nested_json(&record).unwrap(), "[{\"k\":NaN}]");
+        for text in ["NaN", "-Infinity", r#"{"a\"NaN": [NaN, -Infinity], "b\\": Infinity}"#] {
+            assert_eq!(nested_json(text.as_bytes()).unwrap(), text);
+        }
+        for text in ["nan", "--Infinity", "1NaN", "NaN1", "NaNNaN", "{NaN: 1}", "[NaN", r#"["a\": NaN]"#] {
+            assert!(nested_json(text.as_bytes()).unwrap_err().contains("is not valid JSON"), "{text}");
+        }
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Builders of columns from encoded values.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -7,7 +8,9 @@ use arrow::array::{
     ListBuilder, StringViewBuilder, make_array,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::concat;
 use bytes::Bytes;
+use feedline_data::manifest::common_scalar;
 use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::arrays::{Array, list_ranges};
@@ -15,6 +18,8 @@ use super::encoding::ValueEncoding;
 use super::nested::nested_json;
 use super::pixels::png_of_pil;
 use crate::columns::{arrow_field, arrow_type, null_column};
+use crate::exact_cast::{InexactRow, cast_exact};
+use crate::formats::parquet::fields::cast_column;
 use crate::object::BufferSpan;
 use crate::views::{Views, binary_builder};
 
@@ -29,8 +34,17 @@ pub(super) enum ValueColumn {
     Array(ArrayColumn),
 }
 
+/// A column with the type that it has in the dataset.
+pub(super) struct FinishedColumn {
+    pub(super) array: ArrayRef,
+    /// The rows with values that the type does not represent. They are null.
+    pub(super) inexact: Vec<InexactRow>,
+    /// The memory that the column uses in addition to the read buffers, in bytes.
+    pub(super) bytes: usize,
+}
+
 impl ValueColumn {
-    /// `column_type` is the type of the column in the dataset, which determines the number of axes of arrays.
+    /// `column_type` is the type of the column in the dataset, which determines the axes and the dtype of arrays.
     pub(super) fn new(
         encoding: &ValueEncoding,
         column_type: &ColumnType,
@@ -88,25 +102,37 @@ impl ValueColumn {
         }
     }
 
-    /// Returns the column, and the memory that it uses in addition to the read buffers.
-    pub(super) fn finish(self) -> Result<(ArrayRef, usize), String> {
-        let array: ArrayRef = match self {
+    /// Returns the column. `column_type` is its type in the dataset, in which single values may be lists.
+    pub(super) fn finish(self, column_type: &ColumnType) -> Result<FinishedColumn, String> {
+        let (array, bytes): (ArrayRef, usize) = match self {
             Self::Views(views) => {
                 let array = views.finish();
                 let bytes = array.len() * 17;
-                return Ok((array, bytes));
+                (array, bytes)
             }
             Self::Images(mut builder) => {
                 let array = builder.finish();
                 let bytes = (array.len() + array.values().len()) * 17;
-                return Ok((Arc::new(array), bytes));
+                (Arc::new(array), bytes)
             }
-            Self::Text(mut builder) => Arc::new(builder.finish()),
-            Self::Bytes(mut builder) => Arc::new(builder.finish()),
-            Self::Array(column) => column.finish()?,
+            Self::Text(mut builder) => {
+                let array = builder.finish();
+                let bytes = array.get_array_memory_size();
+                (Arc::new(array), bytes)
+            }
+            Self::Bytes(mut builder) => {
+                let array = builder.finish();
+                let bytes = array.get_array_memory_size();
+                (Arc::new(array), bytes)
+            }
+            Self::Array(column) => {
+                let (array, inexact) = column.finish()?;
+                let bytes = array.get_array_memory_size();
+                return Ok(FinishedColumn { array, inexact, bytes });
+            }
         };
-        let bytes = array.get_array_memory_size();
-        Ok((array, bytes))
+        let (array, inexact) = cast_column(&array, column_type, &arrow_type(column_type))?;
+        Ok(FinishedColumn { array, inexact, bytes })
     }
 
     /// Whether the column refers to the read buffers.
@@ -155,10 +181,80 @@ fn append_array(column: &mut ArrayColumn, encoding: &ValueEncoding, value: &[u8]
     }
 }
 
-/// A column of numbers, tensors, or nested lists of numbers.
+/// A column of numbers, tensors, or nested lists of numbers. The dtypes of its values may differ from the dtype of the column,
+/// if that represents their numbers.
 pub(super) struct ArrayColumn {
     column_type: ColumnType,
-    /// Known after the first value.
+    /// The dtype of the column; `None` if its type in the dataset is not numeric.
+    scalar: Option<ScalarType>,
+    /// Values of one dtype are converted together.
+    runs: Vec<ArrayRun>,
+}
+
+impl ArrayColumn {
+    fn new(column_type: &ColumnType) -> Self {
+        Self { column_type: column_type.clone(), scalar: element_type(column_type), runs: Vec::new() }
+    }
+
+    /// Appends a value. Appends nothing on an error.
+    fn append(&mut self, array: &Array<'_>) -> Result<(), String> {
+        let widens_to = |scalar: ScalarType| common_scalar(array.scalar, scalar) == Some(scalar);
+        if !self.scalar.is_some_and(widens_to) {
+            return Err(format!(
+                "the value has the dtype {}, but the column is {}",
+                array.scalar.name(),
+                self.column_type
+            ));
+        }
+        let is_of_run = |run: &ArrayRun| run.scalar.is_none_or(|scalar| scalar == array.scalar);
+        if !self.runs.last().is_some_and(is_of_run) {
+            self.runs.push(ArrayRun::new(&self.column_type));
+        }
+        let run = self.runs.last_mut().expect("a run has just been pushed");
+        run.append(array, &self.column_type)
+    }
+
+    fn append_null(&mut self) {
+        if self.runs.is_empty() {
+            self.runs.push(ArrayRun::new(&self.column_type));
+        }
+        self.runs.last_mut().expect("a run has just been pushed").append_null();
+    }
+
+    /// Returns the column, and its rows with values that its dtype does not represent.
+    fn finish(self) -> Result<(ArrayRef, Vec<InexactRow>), String> {
+        let wanted = arrow_type(&self.column_type);
+        let (mut columns, mut inexact, mut rows) = (Vec::with_capacity(self.runs.len()), Vec::new(), 0);
+        for run in self.runs {
+            let (column, found) = cast_exact(&run.finish(&self.column_type)?, &wanted)?;
+            inexact.extend(found.into_iter().map(|row| InexactRow { row: rows + row.row, ..row }));
+            rows += column.len();
+            columns.push(column);
+        }
+        let column = match columns.as_slice() {
+            [] => null_column(&self.column_type, 0),
+            [column] => column.clone(),
+            _ => {
+                let columns: Vec<&dyn arrow::array::Array> = columns.iter().map(AsRef::as_ref).collect();
+                concat(&columns).map_err(|error| error.to_string())?
+            }
+        };
+        Ok((column, inexact))
+    }
+}
+
+/// The dtype of the numbers in a column; `None` for other columns.
+fn element_type(column_type: &ColumnType) -> Option<ScalarType> {
+    match column_type {
+        ColumnType::Scalar(scalar) | ColumnType::Tensor { scalar, .. } => Some(*scalar),
+        ColumnType::List(item) => element_type(item),
+        ColumnType::Utf8 | ColumnType::Binary | ColumnType::Image => None,
+    }
+}
+
+/// Consecutive values of one dtype.
+struct ArrayRun {
+    /// Known after the first value that is not null.
     scalar: Option<ScalarType>,
     /// The ends of the lists of each level, beginning with the outermost lists.
     ends: Vec<Vec<i32>>,
@@ -169,7 +265,7 @@ pub(super) struct ArrayColumn {
     valid: Vec<bool>,
 }
 
-impl ArrayColumn {
+impl ArrayRun {
     fn new(column_type: &ColumnType) -> Self {
         let mut levels = 0;
         let mut item = column_type;
@@ -185,7 +281,6 @@ impl ArrayColumn {
             _ => Some(1),
         };
         Self {
-            column_type: column_type.clone(),
             scalar: None,
             ends: vec![vec![0]; levels],
             row_elements,
@@ -194,35 +289,30 @@ impl ArrayColumn {
         }
     }
 
-    fn append(&mut self, array: &Array<'_>) -> Result<(), String> {
-        let scalar = *self.scalar.get_or_insert(array.scalar);
-        if scalar != array.scalar {
-            return Err(format!(
-                "the value has the dtype {}, but other values have {}",
-                array.scalar.name(),
-                scalar.name()
-            ));
-        }
+    /// Appends a value with the dtype of the other values. Appends nothing on an error.
+    fn append(&mut self, array: &Array<'_>, column_type: &ColumnType) -> Result<(), String> {
         match self.row_elements {
-            Some(count) if array.elements.len() != count * scalar.width_bytes() => {
+            Some(count) if array.elements.len() != count * array.scalar.width_bytes() => {
                 return Err(format!(
-                    "the value has {} bytes, but its type is {}",
-                    array.elements.len(),
-                    self.column_type
+                    "the value has {} elements, but the column is {column_type}",
+                    array.elements.len() / array.scalar.width_bytes()
                 ));
             }
             Some(_) => {}
             None => self.append_lists(&array.shape)?,
         }
+        self.scalar = Some(array.scalar);
         self.elements.extend_from_slice(array.elements);
         self.valid.push(true);
         Ok(())
     }
 
     fn append_lists(&mut self, shape: &[u64]) -> Result<(), String> {
+        // A single value is a list of one value, as in other formats.
+        let shape = if shape.is_empty() { Cow::Owned(vec![1; self.ends.len()]) } else { Cow::Borrowed(shape) };
         if shape.len() != self.ends.len() {
             return Err(format!(
-                "the value has the shape {shape:?}, but the first samples have {} axes",
+                "the value has the shape {shape:?}, but the column has {} axes",
                 self.ends.len()
             ));
         }
@@ -236,7 +326,7 @@ impl ArrayColumn {
             i32::try_from(count).ok().and_then(|count| last.checked_add(count)).ok_or_else(overflow)?;
         }
         let mut lists = 1;
-        for (ends, extent) in self.ends.iter_mut().zip(shape) {
+        for (ends, extent) in self.ends.iter_mut().zip(shape.iter()) {
             let mut end = ends.last().copied().unwrap_or_default();
             for _ in 0..lists {
                 end += *extent as i32;
@@ -254,8 +344,9 @@ impl ArrayColumn {
         self.valid.push(false);
     }
 
-    fn finish(self) -> Result<ArrayRef, String> {
-        let Some(scalar) = self.scalar else { return Ok(null_column(&self.column_type, self.valid.len())) };
+    /// Returns the values as a column of their dtype.
+    fn finish(self, column_type: &ColumnType) -> Result<ArrayRef, String> {
+        let Some(scalar) = self.scalar else { return Ok(null_column(column_type, self.valid.len())) };
         let nulls = self.valid.contains(&false).then(|| NullBuffer::from(self.valid.as_slice()));
         let Some(count) = self.row_elements else {
             let elements = primitive(scalar, self.elements, None)?;
@@ -267,7 +358,7 @@ impl ArrayColumn {
         } else {
             self.elements
         };
-        match &self.column_type {
+        match column_type {
             ColumnType::Tensor { .. } => {
                 let item = Arc::new(arrow_field("item", &ColumnType::Scalar(scalar)));
                 let elements = primitive(scalar, elements, None)?;

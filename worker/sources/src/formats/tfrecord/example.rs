@@ -1,6 +1,6 @@
 //! Parses protobuf messages of type `tf.train.Example` without copying values.
 //!
-//! An example is `Example { 1: Features { 1: map<1: name, 2: Feature> } }`. A `Feature` contains one of `1: BytesList`,
+//! An example is `Example { 1: Features { 1: map<1: name, 2: Feature> } }`. A `SequenceExample` has feature lists in field 2. A `Feature` contains one of `1: BytesList`,
 //! `2: FloatList` and `3: Int64List`. Each list is `{ 1: repeated value }`. Numbers may be packed.
 
 use crate::limits::MAX_FEATURES;
@@ -35,7 +35,13 @@ pub(crate) fn read_features<'a>(
     let mut example = MessageReader(example);
     let mut count = 0;
     while let Some((number, value)) = example.next_field()? {
-        let (1, Value::Bytes(features)) = (number, value) else { continue };
+        let features = match (number, value) {
+            (1, Value::Bytes(features)) => features,
+            (2, Value::Bytes(_)) => {
+                return Err("the record is a SequenceExample, whose feature lists are not supported");
+            }
+            _ => continue,
+        };
         let mut features = MessageReader(features);
         while let Some((number, value)) = features.next_field()? {
             let (1, Value::Bytes(entry)) = (number, value) else { continue };

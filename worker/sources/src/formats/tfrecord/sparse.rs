@@ -34,6 +34,10 @@ pub(super) async fn knows(
     let mut at = start;
     while at < end {
         let Some(features) = next_field(window, at, end).await? else { return Ok(false) };
+        // The complete record is a SequenceExample, which is an error.
+        if features.number == 2 {
+            return Ok(false);
+        }
         if features.number == 1 && features.is_message && !knows_features(window, features, scan).await? {
             return Ok(false);
         }
