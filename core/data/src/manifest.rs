@@ -22,6 +22,7 @@ pub use self::changes::IndexReuse;
 pub use self::columns::{ColumnNotes, WidenedColumn};
 pub use self::content::is_index_id;
 pub use self::content_id::{ContentId, ShardDigest};
+pub use self::merge::common_scalar;
 pub use self::shard_changes::ShardChanges;
 pub use self::store_checksum::{ChecksumAlgorithm, StoreChecksum};
 pub use self::summary::DatasetSummary;

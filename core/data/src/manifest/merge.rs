@@ -186,7 +186,7 @@ fn common_type(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
 /// Returns the narrowest type that represents the numbers of both types. No type represents all 64-bit integers and also
 /// fractions, or all signed and unsigned 64-bit integers. The result is then `float64` or `uint64`, and readers reject each
 /// value that the type cannot represent.
-pub(super) fn common_scalar(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
+pub fn common_scalar(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
     use ScalarType::{Bool, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt64};
     if a == b {
         return Some(a);

@@ -266,6 +266,43 @@ async fn a_bad_value_fails_its_row_only() {
     assert!(error_of(&folder).await.contains("exceed the sample"));
 }
 
+/// A sample with one value of variable size.
+fn sized_sample(parts: &[&[u8]]) -> Vec<u8> {
+    let value = parts.concat();
+    [&(value.len() as u32).to_le_bytes(), value.as_slice()].concat()
+}
+
+#[tokio::test]
+async fn an_array_of_another_dtype_fails_its_row_or_is_widened() {
+    // The dtype, one axis with one byte, and its extent.
+    let samples = [
+        sized_sample(&[&[33, 4, 1], &1_i32.to_le_bytes()]),
+        sized_sample(&[&[66, 4, 2], &2.5_f64.to_le_bytes(), &1e10_f64.to_le_bytes()]),
+        sized_sample(&[&[17, 4, 2], &3_i16.to_le_bytes(), &(-4_i16).to_le_bytes()]),
+    ];
+    let folder = directory(&shard(&samples, b"{}"), 3, &[("a", "ndarray", None)]);
+    // The rows are also read one by one, so that each of them is the first value of a read.
+    let found = read_json(&mds(folder.path().to_str().unwrap())).await.unwrap();
+    assert_eq!(found.columns, "a: list of int32");
+    assert_eq!(found.rows, [json!({ "a": [1] }), json!({ "a": null }), json!({ "a": [3, -4] })]);
+    let reasons: Vec<&str> = found.failures.iter().map(|failure| failure.reason.as_str()).collect();
+    assert_eq!(reasons, ["column `a`: the value has the dtype float64, but the column is list of int32"]);
+}
+
+#[tokio::test]
+async fn numbers_of_one_directory_and_arrays_of_another_are_lists() {
+    let numbers = [5_i64.to_le_bytes().to_vec(), (-6_i64).to_le_bytes().to_vec()];
+    let numbers = directory(&shard(&numbers, b"{}"), 2, &[("a", "int", Some(8))]);
+    let arrays = [sized_sample(&[&[4, 2], &1_i64.to_le_bytes(), &2_i64.to_le_bytes()])];
+    let arrays = directory(&shard(&arrays, b"{}"), 1, &[("a", "ndarray:int64", None)]);
+    // `read_json` reads all shards with the columns of the first one, which are also those of the dataset.
+    let urls = [arrays.path().to_str().unwrap(), numbers.path().to_str().unwrap()];
+    let found = read_json(&dataset(&urls, Format::Mds, &[])).await.unwrap();
+    assert_eq!(found.columns, "a: list of int64");
+    assert_eq!(found.rows, [json!({ "a": [1, 2] }), json!({ "a": [5] }), json!({ "a": [-6] })]);
+    assert_eq!(found.failures, []);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]

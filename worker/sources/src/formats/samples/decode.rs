@@ -5,10 +5,9 @@ use feedline_data::manifest::{Block, ShardIndex, ShardRef};
 
 use super::values::ValueColumn;
 use super::{SampleLayout, ValueEncoding};
-use crate::columns::{arrow_type, build_batch, null_column};
+use crate::columns::{build_batch, null_column};
 use crate::error::SourceError;
 use crate::exact_cast::{merge_failures, row_failures};
-use crate::formats::parquet::fields::cast_column;
 use crate::object::BufferSpan;
 use crate::reader::{BlockRead, DecodedBlock, RowFailure};
 use crate::rows::RowSet;
@@ -88,14 +87,12 @@ pub(crate) fn decode_rows(
             columns.push(null_column(&field.column_type, count));
             continue;
         };
-        let (column, bytes) = target.column.finish().map_err(corrupt)?;
-        held_bytes += bytes;
         // The type of the dataset may be wider than the type of the shard.
-        let column = cast_column(&column, &field.column_type, &arrow_type(&field.column_type));
-        let (column, inexact) =
-            column.map_err(|reason| corrupt(format!("column `{}`: {reason}", field.name)))?;
-        failures.extend(row_failures(&field.name, inexact, |row| rows.rows[row].offset));
-        columns.push(column);
+        let finished = target.column.finish(&field.column_type);
+        let finished = finished.map_err(|reason| corrupt(format!("column `{}`: {reason}", field.name)))?;
+        held_bytes += finished.bytes;
+        failures.extend(row_failures(&field.name, finished.inexact, |row| rows.rows[row].offset));
+        columns.push(finished.array);
     }
     merge_failures(&mut failures);
     let batch = build_batch(read.schema, columns, count).map_err(corrupt)?;

@@ -113,21 +113,13 @@ impl ValueColumn {
             Self::Images(mut builder) => {
                 let array = builder.finish();
                 let bytes = (array.len() + array.values().len()) * 17;
-                (Arc::new(array), bytes)
+                (Arc::new(array) as ArrayRef, bytes)
             }
-            Self::Text(mut builder) => {
-                let array = builder.finish();
-                let bytes = array.get_array_memory_size();
-                (Arc::new(array), bytes)
-            }
-            Self::Bytes(mut builder) => {
-                let array = builder.finish();
-                let bytes = array.get_array_memory_size();
-                (Arc::new(array), bytes)
-            }
+            Self::Text(mut builder) => with_memory_size(Arc::new(builder.finish())),
+            Self::Bytes(mut builder) => with_memory_size(Arc::new(builder.finish())),
             Self::Array(column) => {
                 let (array, inexact) = column.finish()?;
-                let bytes = array.get_array_memory_size();
+                let (array, bytes) = with_memory_size(array);
                 return Ok(FinishedColumn { array, inexact, bytes });
             }
         };
@@ -139,6 +131,11 @@ impl ValueColumn {
     pub(super) fn has_views(&self) -> bool {
         matches!(self, Self::Views(_) | Self::Images(_))
     }
+}
+
+fn with_memory_size(array: ArrayRef) -> (ArrayRef, usize) {
+    let bytes = array.get_array_memory_size();
+    (array, bytes)
 }
 
 fn append_images(
@@ -226,8 +223,8 @@ impl ArrayColumn {
         let wanted = arrow_type(&self.column_type);
         let (mut columns, mut inexact, mut rows) = (Vec::with_capacity(self.runs.len()), Vec::new(), 0);
         for run in self.runs {
-            let (column, found) = cast_exact(&run.finish(&self.column_type)?, &wanted)?;
-            inexact.extend(found.into_iter().map(|row| InexactRow { row: rows + row.row, ..row }));
+            let (column, of_run) = cast_exact(&run.finish(&self.column_type)?, &wanted)?;
+            inexact.extend(of_run.into_iter().map(|found| InexactRow { row: rows + found.row, ..found }));
             rows += column.len();
             columns.push(column);
         }
@@ -235,8 +232,9 @@ impl ArrayColumn {
             [] => null_column(&self.column_type, 0),
             [column] => column.clone(),
             _ => {
-                let columns: Vec<&dyn arrow::array::Array> = columns.iter().map(AsRef::as_ref).collect();
-                concat(&columns).map_err(|error| error.to_string())?
+                let parts: Vec<&dyn arrow::array::Array> =
+                    columns.iter().map(|column| column.as_ref()).collect();
+                concat(&parts).map_err(|error| error.to_string())?
             }
         };
         Ok((column, inexact))
@@ -291,15 +289,17 @@ impl ArrayRun {
 
     /// Appends a value with the dtype of the other values. Appends nothing on an error.
     fn append(&mut self, array: &Array<'_>, column_type: &ColumnType) -> Result<(), String> {
-        match self.row_elements {
-            Some(count) if array.elements.len() != count * array.scalar.width_bytes() => {
-                return Err(format!(
-                    "the value has {} elements, but the column is {column_type}",
-                    array.elements.len() / array.scalar.width_bytes()
-                ));
-            }
-            Some(_) => {}
-            None => self.append_lists(&array.shape)?,
+        // The elements of an array match its shape, but a single number may have any size.
+        let expected = self.row_elements.or_else(|| array.shape.is_empty().then_some(1));
+        if expected.is_some_and(|count| array.elements.len() != count * array.scalar.width_bytes()) {
+            return Err(format!(
+                "the value has {} bytes of {}, but its type is {column_type}",
+                array.elements.len(),
+                array.scalar.name()
+            ));
+        }
+        if self.row_elements.is_none() {
+            self.append_lists(&array.shape)?;
         }
         self.scalar = Some(array.scalar);
         self.elements.extend_from_slice(array.elements);
@@ -309,7 +309,8 @@ impl ArrayRun {
 
     fn append_lists(&mut self, shape: &[u64]) -> Result<(), String> {
         // A single value is a list of one value, as in other formats.
-        let shape = if shape.is_empty() { Cow::Owned(vec![1; self.ends.len()]) } else { Cow::Borrowed(shape) };
+        let shape: Cow<'_, [u64]> =
+            if shape.is_empty() { Cow::Owned(vec![1; self.ends.len()]) } else { Cow::Borrowed(shape) };
         if shape.len() != self.ends.len() {
             return Err(format!(
                 "the value has the shape {shape:?}, but the column has {} axes",
@@ -424,41 +425,4 @@ fn lists(
 }
 
 #[cfg(test)]
-mod tests {
-    use arrow::array::RecordBatch;
-
-    use super::*;
-    use crate::testing::lines;
-
-    fn shown(column: ArrayColumn) -> Vec<String> {
-        lines(&RecordBatch::try_from_iter([("a", column.finish().unwrap())]).unwrap())
-    }
-
-    #[test]
-    fn nested_lists_and_nulls_are_kept() {
-        let item = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Bool)));
-        let mut column = ArrayColumn::new(&ColumnType::List(Box::new(item)));
-        let array =
-            |shape: &[u64], elements| Array { scalar: ScalarType::Bool, shape: shape.to_vec(), elements };
-        column.append(&array(&[2, 1], &[1, 0])).unwrap();
-        column.append_null();
-        assert!(column.append(&array(&[2], &[1, 0])).unwrap_err().contains("2 axes"));
-        let other = Array { scalar: ScalarType::Int8, shape: vec![1, 1], elements: &[1] };
-        assert!(column.append(&other).unwrap_err().contains("int8"));
-        column.append(&array(&[0, 3], &[])).unwrap();
-        column.append(&array(&[1, 3], &[1, 1, 0])).unwrap();
-        assert_eq!(shown(column), ["[[true],[false]]", "null", "[]", "[[true,true,false]]"]);
-    }
-
-    #[test]
-    fn null_rows_of_tensors_are_filled() {
-        let tensor = ColumnType::Tensor { scalar: ScalarType::Bool, shape: vec![2] };
-        let mut column = ArrayColumn::new(&tensor);
-        column.append_null();
-        column.append(&Array { scalar: ScalarType::Bool, shape: vec![2], elements: &[1, 0] }).unwrap();
-        assert!(column.append(&Array { scalar: ScalarType::Bool, shape: vec![1], elements: &[1] }).is_err());
-        assert_eq!(shown(column), ["null", "[true,false]"]);
-        let column = ArrayColumn::new(&tensor);
-        assert_eq!(shown(column), [""; 0]);
-    }
-}
+mod tests;
