@@ -25,7 +25,7 @@ export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 PHASE := python3 -B .ci/phases.py run
 PARALLEL := python3 -B .ci/phases.py quiet
 
-.PHONY: help demo nightly test test-phases test-parallel environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding parquet-groups python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
+.PHONY: help demo nightly test test-phases test-parallel environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding parquet-groups long-response crashing-row python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -311,6 +311,12 @@ caching: release ## Measure the rate of each epoch of image jobs with automatic 
 
 parquet-groups: release ## Measure reading a Parquet file with one large row group and no page index: ROUNDS=3
 	@python3 benches/parquet_groups.py
+
+long-response: release ## Measure the memory of a worker whose HTTP server answers a small range with 1.8 GB
+	@python3 benches/long_response.py
+
+crashing-row: release python ## Measure what a row that kills its workers costs the job of another tenant: ROUNDS=3
+	@python3 benches/crashing_row.py
 
 padding: release ## Measure the padding of sentence pairs with and without coordinated batches
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
