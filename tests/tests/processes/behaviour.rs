@@ -347,7 +347,7 @@ fn a_superseded_run_leaves_the_job_to_the_newer_run() {
     let processes = Processes::start(scratch.path().to_owned(), 1);
     let url = processes.url();
     let call = ["run", &file, "--job", "shared", "--coordinator", &url, "--report", "json"];
-    let first = Running::start(&[&call[..], &["--step-ms", "100"]].concat());
+    let first = Running::start(&[&call[..], &["--step-ms", "500"]].concat());
     wait_for_rows(&url, 100);
     let rest = scratch.call(&call).report();
     let first = first.wait();
