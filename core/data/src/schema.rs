@@ -27,6 +27,22 @@ pub enum ScalarType {
 }
 
 impl ScalarType {
+    /// All element types.
+    pub const ALL: [Self; 12] = [
+        Self::Bool,
+        Self::Int8,
+        Self::Int16,
+        Self::Int32,
+        Self::Int64,
+        Self::UInt8,
+        Self::UInt16,
+        Self::UInt32,
+        Self::UInt64,
+        Self::Float16,
+        Self::Float32,
+        Self::Float64,
+    ];
+
     /// The size of one element in a tensor, in bytes.
     pub fn width_bytes(self) -> usize {
         match self {

@@ -260,12 +260,10 @@ fn cast_to_own_type(column: &ArrayRef, column_type: &ColumnType) -> Result<Array
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::{Float64Type, Int64Type};
-    use bytes::Bytes;
 
+    use super::super::decoding::testing::{first_column, payloads};
     use super::super::registry::SchemaLanguage;
     use super::*;
-    use crate::object::BufferSpan;
-    use crate::rows::EncodedRow;
 
     /// Reads a column of payloads whose schema has these fields. The first payload has the offset 50.
     fn read(
@@ -281,19 +279,8 @@ mod tests {
             text: format!(r#"{{"type":"record","name":"R","fields":{fields}}}"#),
             references: Vec::new(),
         };
-        let mut data = Vec::new();
-        let mut rows = Vec::new();
-        for (offset, body) in (50..).zip(bodies) {
-            let span = BufferSpan { buffer: 0, start: data.len(), len: body.len() };
-            rows.push(EncodedRow { span, offset });
-            data.extend_from_slice(body);
-        }
-        let rows = RowSet { buffers: vec![Bytes::from(data)], rows };
         let group = GroupDecoding { reader: &schema, writer: &schema, message: None };
-        let (arrays, failures) = decode(&group, &rows, &[(column, wanted)]).unwrap();
-        let failures =
-            failures.into_iter().map(|failure| (failure.row, failure.offset, failure.reason)).collect();
-        (arrays[0].clone(), failures)
+        first_column(decode(&group, &payloads(bodies), &[(column, wanted)]).unwrap())
     }
 
     /// The encoding of 2^53 + 1.

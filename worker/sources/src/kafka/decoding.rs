@@ -70,6 +70,34 @@ fn is_widening(from: &ColumnType, to: &ColumnType) -> bool {
 }
 
 #[cfg(test)]
+pub(super) mod testing {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::object::BufferSpan;
+
+    /// Payloads with consecutive offsets, of which the first is 50.
+    pub(in super::super) fn payloads(bodies: &[&[u8]]) -> RowSet {
+        let mut data = Vec::new();
+        let mut rows = Vec::new();
+        for (offset, body) in (50..).zip(bodies) {
+            let span = BufferSpan { buffer: 0, start: data.len(), len: body.len() };
+            rows.push(EncodedRow { span, offset });
+            data.extend_from_slice(body);
+        }
+        RowSet { buffers: vec![Bytes::from(data)], rows }
+    }
+
+    /// The first column, and the row, offset and reason of each failure.
+    pub(in super::super) fn first_column(
+        (columns, failures): DecodedColumns,
+    ) -> (ArrayRef, Vec<(u32, u64, String)>) {
+        let failures = failures.into_iter().map(|failure| (failure.row, failure.offset, failure.reason));
+        (columns[0].clone(), failures.collect())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 

@@ -303,6 +303,7 @@ mod tests {
     use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
     use bytes::Bytes;
 
+    use super::super::decoding::testing::{first_column, payloads};
     use super::super::registry::SchemaLanguage;
     use super::*;
     use crate::object::BufferSpan;
@@ -341,19 +342,8 @@ mod tests {
         bodies: &[&[u8]],
     ) -> (ArrayRef, Vec<(u32, u64, String)>) {
         let schema = schema(4, &format!("syntax = \"proto3\"; message A {{ {field} }}"));
-        let mut data = Vec::new();
-        let mut rows = Vec::new();
-        for (offset, body) in (50..).zip(bodies) {
-            let span = BufferSpan { buffer: 0, start: data.len(), len: body.len() };
-            rows.push(EncodedRow { span, offset });
-            data.extend_from_slice(body);
-        }
-        let rows = RowSet { buffers: vec![Bytes::from(data)], rows };
         let group = GroupDecoding { reader: &schema, writer: &schema, message: None };
-        let (arrays, failures) = decode(&group, &rows, &[(column, wanted)]).unwrap();
-        let failures =
-            failures.into_iter().map(|failure| (failure.row, failure.offset, failure.reason)).collect();
-        (arrays[0].clone(), failures)
+        first_column(decode(&group, &payloads(bodies), &[(column, wanted)]).unwrap())
     }
 
     #[test]

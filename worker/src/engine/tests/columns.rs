@@ -16,20 +16,6 @@ pub(super) const NULL_ROW: u64 = 1;
 /// A row whose first element is null, in columns with nulls.
 pub(super) const INCOMPLETE_ROW: u64 = 2;
 pub(super) const JPEG: &[u8] = include_bytes!("../../../jpeg/testdata/420.jpg");
-pub(super) const ALL_SCALARS: [ScalarType; 12] = [
-    ScalarType::Bool,
-    ScalarType::Int8,
-    ScalarType::Int16,
-    ScalarType::Int32,
-    ScalarType::Int64,
-    ScalarType::UInt8,
-    ScalarType::UInt16,
-    ScalarType::UInt32,
-    ScalarType::UInt64,
-    ScalarType::Float16,
-    ScalarType::Float32,
-    ScalarType::Float64,
-];
 
 /// The flattened elements of a row: numbers as `f64`, text, or the length of bytes.
 pub(super) type Cell = Vec<String>;
@@ -39,7 +25,7 @@ pub(super) fn column_types() -> Vec<ColumnType> {
     let list = |inner| ColumnType::List(Box::new(inner));
     let tensor = |scalar, shape: &[u32]| ColumnType::Tensor { scalar, shape: shape.to_vec() };
     let mut types = vec![ColumnType::Utf8, ColumnType::Binary];
-    for scalar in ALL_SCALARS {
+    for scalar in ScalarType::ALL {
         types.extend([ColumnType::Scalar(scalar), list(ColumnType::Scalar(scalar)), tensor(scalar, &[3])]);
         types.extend([tensor(scalar, &[2, 3, 3]), list(tensor(scalar, &[2]))]);
     }

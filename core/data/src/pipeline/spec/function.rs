@@ -150,21 +150,6 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    const NUMBERS: [ScalarType; 12] = [
-        ScalarType::Bool,
-        ScalarType::Int8,
-        ScalarType::Int16,
-        ScalarType::Int32,
-        ScalarType::Int64,
-        ScalarType::UInt8,
-        ScalarType::UInt16,
-        ScalarType::UInt32,
-        ScalarType::UInt64,
-        ScalarType::Float16,
-        ScalarType::Float32,
-        ScalarType::Float64,
-    ];
-
     /// The name used in pipeline files and messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -176,7 +161,7 @@ impl ElementType {
 
     /// Returns the element type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let mut all = Self::NUMBERS.map(Self::Number).into_iter().chain([Self::Text, Self::Bytes]);
+        let mut all = ScalarType::ALL.map(Self::Number).into_iter().chain([Self::Text, Self::Bytes]);
         all.find(|element| element.name() == name)
     }
 }
@@ -191,7 +176,7 @@ impl<'de> Deserialize<'de> for ElementType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         Self::from_name(&name).ok_or_else(|| {
-            let known: Vec<&str> = Self::NUMBERS.iter().map(|scalar| scalar.name()).collect();
+            let known: Vec<&str> = ScalarType::ALL.iter().map(|scalar| scalar.name()).collect();
             serde::de::Error::custom(format!(
                 "invalid dtype `{name}`: expected {}, text or bytes",
                 known.join(", ")

@@ -88,22 +88,8 @@ fn tensors_are_cast_to_new_storage_and_values_out_of_range_fail_their_row() {
 
 #[test]
 fn every_pair_of_element_types_preserves_small_numbers() {
-    let all = [
-        ScalarType::Bool,
-        ScalarType::Int8,
-        ScalarType::Int16,
-        ScalarType::Int32,
-        ScalarType::Int64,
-        ScalarType::UInt8,
-        ScalarType::UInt16,
-        ScalarType::UInt32,
-        ScalarType::UInt64,
-        ScalarType::Float16,
-        ScalarType::Float32,
-        ScalarType::Float64,
-    ];
-    for from in all {
-        for to in all {
+    for from in ScalarType::ALL {
+        for to in ScalarType::ALL {
             let mut source = vec![0; 2 * from.width_bytes()];
             assert!(convert(ScalarType::UInt8, from, &[0, 1], &mut source));
             let mut out = vec![0; 2 * to.width_bytes()];
