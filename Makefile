@@ -84,6 +84,7 @@ test-rust: build-tests python ## Run the Rust tests: RUST_TEST_THREADS=4
 
 # What is too long for each change: the tests on a cluster need root and Go. Each line is printed when its part has ended.
 nightly: export CI = true
+nightly: NEEDED = $(CLUSTER_PACKAGES)
 nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and the simulation with many seeds, for some hours: SEED=1 SEEDS=20000
 	@python3 -B .ci/phases.py clear
 	@status=0; part() { if $(PARALLEL) "$$@"; then echo "$$1: passed"; else echo "$$1: failed"; status=1; fi; }; \
@@ -164,6 +165,8 @@ dashboard-pictures: build chart-tools ## Draw the dashboards of the Helm chart w
 		--rootdir tests/monitoring tests/monitoring/test_dashboards.py
 
 CLUSTER := target/cluster-python
+# The programs of the system that the tests on a cluster need.
+CLUSTER_PACKAGES := runc containernetworking-plugins nftables iptables conntrack iproute2 openssl mmdebstrap
 CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m $(PYTEST) --durations=10 -rsfE --rootdir tests/cluster tests/cluster
 
 cluster-tools: ## Build the programs of a Kubernetes cluster with Go, once for each user: WITH="keda prometheus"
@@ -246,13 +249,13 @@ fuzz: setup ## Fuzz every parser: SECONDS=60 TARGETS="tar image" SANITIZER=addre
 		cargo run $(QUIET) --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --bin seeds -- target/fuzz/corpus; \
 		break; \
 	done
-	@for target in $(or $(TARGETS),$$(cargo fuzz list)); do \
+	@status=0; for target in $(or $(TARGETS),$$(cargo fuzz list)); do \
 		mkdir -p target/fuzz/corpus/$$target fuzz/corpus/$$target; \
 		$(FUZZ) run --sanitizer $(SANITIZER) --target-dir $(FUZZED) $$target target/fuzz/corpus/$$target fuzz/corpus/$$target -- \
 			-max_total_time=$(or $(SECONDS),60) -rss_limit_mb=$(if $(SANITIZED),1536,512) -timeout=10 -print_final_stats=1 >target/fuzz/$$target.log 2>&1 \
-			|| { tail -30 target/fuzz/$$target.log; exit 1; }; \
+			|| { tail -30 target/fuzz/$$target.log; status=1; continue; }; \
 		echo "$$target: $$(awk '/number_of_executed_units/ {print $$2 " inputs"} /peak_rss_mb/ {print $$2 " MiB"}' target/fuzz/$$target.log | paste -sd, -)"; \
-	done
+	done; exit $$status
 
 stats: ## Measure the structure of the code: TOUCHED="operator=COMMIT rpc=COMMIT" IMPORTS=1
 	@cargo run $(QUIET) --package feedline-tests --bin stats -- $(if $(IMPORTS),--imports) $(TOUCHED)
@@ -412,6 +415,7 @@ setup: ## Install the tools for building and testing
 	as_root=""; test "$$(id -u)" = 0 || as_root="sudo"; \
 	if command -v apt-get >/dev/null && { test -z "$$as_root" || command -v sudo >/dev/null; }; then \
 		echo "installing$$missing"; \
+		$$as_root dpkg --configure -a >/dev/null; \
 		$$as_root apt-get -o Acquire::Retries=5 update -qq; \
 		DEBIAN_FRONTEND=noninteractive $$as_root apt-get -o Acquire::Retries=5 install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else \

@@ -5,7 +5,7 @@
 # a build of cargo-deny, beside the folder of FEEDLINE_SHARED_DATA, if there is one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shared=$(dirname "${FEEDLINE_SHARED_DATA:-../shared/data}")
+shared=$(realpath -m "${FEEDLINE_SHARED_DATA:-../shared/data}/..")
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 # The folder in which cargo-deny looks for the database.
 database=$cargo_home/advisory-dbs/advisory-db-3157b0e258782691
@@ -27,16 +27,16 @@ fi
 # A build downloads the crates of this platform only, but cargo-deny reads those of all platforms.
 cargo fetch --quiet --locked
 if [[ -f $shared/advisory-db.bundle ]]; then
-  if [[ -d $database ]]; then
-    git -C "$database" fetch --quiet "$PWD/$shared/advisory-db.bundle" HEAD
-    git -C "$database" reset --quiet --hard FETCH_HEAD
-  else
-    mkdir -p "$(dirname "$database")"
-    partial=$(mktemp -d "$(dirname "$database")/.partial.XXXXXX")
-    git clone --quiet "$shared/advisory-db.bundle" "$partial/database"
-    # Another run may have made it in the meantime.
-    mv -T "$partial/database" "$database" 2>/dev/null || [[ -d $database ]]
-  fi
+  mkdir -p "$(dirname "$database")"
+  (
+    # One run at a time, and without the rest of a run that was killed.
+    flock 9
+    partial=$database.partial
+    rm -rf "$partial"
+    git clone --quiet "$shared/advisory-db.bundle" "$partial"
+    rm -rf "$database"
+    mv -T "$partial" "$database"
+  ) 9>"$database.lock"
   cargo deny --offline --log-level error check
 elif [[ -n ${CI:-} ]] || cargo deny fetch >/dev/null 2>&1; then
   cargo deny --log-level error check

@@ -109,8 +109,10 @@ def rust_failures(log: list[str]) -> list[str]:
             names.append(f"test {match[1]} failed")
             details.append(f"{match[1]}:")
             rest = LINES_OF_A_FAILURE
-        elif line == "failures:":
+        elif line in ["failures:", "stack backtrace:"]:
             rest = 0
+        elif re.match(r"the log of process \d+ is ", line):
+            details.append("  " + line)
         elif rest and line.strip() and not line.startswith("thread '"):
             details.append("  " + line)
             rest -= 1

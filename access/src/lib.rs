@@ -29,7 +29,7 @@ pub use self::exposed::warn_if_exposed;
 pub use self::incoming::incoming_connections;
 pub use self::protected_files::{ProtectedFiles, ProtectedFilesSnapshot};
 pub use self::secret::Secret;
-pub use self::tls::{Protocol, Tls, TlsFiles, check_server_name};
+pub use self::tls::{Protocol, Tls, TlsFiles, check_server_name, system_authorities};
 pub use self::token::{Claims, Scope};
 pub use tokio_rustls::client::TlsStream as ClientStream;
 pub use tokio_rustls::server::TlsStream as ServerStream;

@@ -237,7 +237,11 @@ impl LoadedTls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(match (ca, &files.ca) {
             (Some(pem), Some(path)) => parse_authorities(pem, path)?,
-            _ => system_authorities(),
+            _ => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(system_authorities());
+                roots
+            }
         });
         let certified_key = match (cert, key, &files.cert, &files.key) {
             (Some(cert), Some(key), Some(cert_path), Some(key_path)) => {
@@ -345,15 +349,19 @@ fn parse_authorities(pem: &[u8], path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Returns the system CA certificates. If there are none, the first connection fails, because no server is trusted.
-fn system_authorities() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
+/// Returns the CA certificates of the system. If there are none, the first connection fails, because no server is trusted.
+pub fn system_authorities() -> Vec<CertificateDer<'static>> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::warn!(%error, "cannot load a system CA certificate");
     }
-    roots.add_parsable_certificates(found.certs);
-    roots
+    usable_authorities(found.certs)
+}
+
+/// Returns the certificates that rustls accepts. Systems have very old ones too, with which no connection could be made.
+fn usable_authorities(mut certificates: Vec<CertificateDer<'static>>) -> Vec<CertificateDer<'static>> {
+    certificates.retain(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok());
+    certificates
 }
 
 fn parse_chain(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

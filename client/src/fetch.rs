@@ -50,10 +50,9 @@ async fn fetch(command: FetchCommand, context: &FetchContext) -> FetchOutcome {
     let cache_ticket = ticket.clone();
     let open =
         FetchOpen { job: context.job, split, start_offset: from, credit_bytes, ticket, cached_features };
-    let started = Instant::now();
     let mut frames = match worker.fetch(request_stream(open, credit)).await {
         Ok(frames) => frames,
-        Err(error) => return outcome_of_error(error, started),
+        Err(error) => return outcome_of_error(error),
     };
     let network_bytes = |bytes| if worker.is_remote() { bytes } else { 0 };
     let mut reader = PieceReader::new(Arc::clone(&context.pool), cached);
@@ -61,7 +60,7 @@ async fn fetch(command: FetchCommand, context: &FetchContext) -> FetchOutcome {
         let event = match frame.map(|frame| reader.read(frame)) {
             Ok(Ok(event)) => event,
             Ok(Err(message)) => return FetchOutcome::Invalid(message),
-            Err(error) => return outcome_of_error(error, started),
+            Err(error) => return outcome_of_error(error),
         };
         let now = Instant::now();
         match event {
@@ -108,7 +107,7 @@ pub(crate) fn request_stream(
     stream::iter([FetchRequest::Open(open)]).chain(grants).boxed()
 }
 
-fn outcome_of_error(error: ServiceError, started: Instant) -> FetchOutcome {
+fn outcome_of_error(error: ServiceError) -> FetchOutcome {
     if error.is_version_mismatch {
         return FetchOutcome::VersionMismatch(error.message);
     }
@@ -120,7 +119,7 @@ fn outcome_of_error(error: ServiceError, started: Instant) -> FetchOutcome {
             FetchOutcome::Disconnected(error.message)
         }
         ServiceErrorKind::Busy => {
-            FetchOutcome::Busy(busy::retry_delay(&error, busy::jitter_seed(started)), error.message)
+            FetchOutcome::Busy(busy::retry_delay(&error), error.message)
         }
     }
 }

@@ -177,11 +177,10 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
     let mut backoff = busy::COORDINATOR_BACKOFF;
     let mut logged = String::new();
     loop {
-        let sent_at = Instant::now();
         match request().await {
             Ok(reply) => return Ok(reply),
             Err(error) if error.kind == ServiceErrorKind::Busy => {
-                let delay = busy::retry_delay(&error, busy::jitter_seed(sent_at));
+                let delay = busy::retry_delay(&error);
                 if started.elapsed() + delay > busy_timeout {
                     let seconds = started.elapsed().as_secs();
                     return Err(ClientError::Busy { seconds, message: error.message });

@@ -32,7 +32,6 @@ const MAX_REPORTS_IN_FLIGHT: usize = 4;
 struct Reply {
     /// Number of the report.
     number: u64,
-    sent_at: Instant,
     report: SentReport,
     result: Result<ConsumerPlan, ServiceError>,
 }
@@ -150,19 +149,19 @@ impl Session {
         let (number, coordinator) = (self.last_sent, Arc::clone(&self.coordinator));
         self.reports.push(Box::pin(async move {
             let result = coordinator.sync_consumer(report).await;
-            Reply { number, sent_at: now, report: sent, result }
+            Reply { number, report: sent, result }
         }));
         CHECK_INTERVAL
     }
 
     fn on_reply(&mut self, reply: Reply) {
-        let Reply { number, sent_at, report, result } = reply;
+        let Reply { number, report, result } = reply;
         match result {
             Ok(plan) => self.on_plan(number, &report, plan),
             Err(error) if error.kind == ServiceErrorKind::Superseded => self.on_superseded(number, error),
             Err(error) if error.is_version_mismatch => self.on_version_mismatch(error),
             Err(error) if error.kind == ServiceErrorKind::Unavailable => self.on_unavailable(error),
-            Err(error) if error.kind == ServiceErrorKind::Busy => self.on_busy(sent_at, &error),
+            Err(error) if error.kind == ServiceErrorKind::Busy => self.on_busy(&error),
             Err(error) => self.context.shared.lock().fail(error.into()),
         }
     }
@@ -199,7 +198,7 @@ impl Session {
         self.is_superseded = true;
     }
 
-    fn on_busy(&mut self, sent_at: Instant, error: &ServiceError) {
+    fn on_busy(&mut self, error: &ServiceError) {
         let now = Instant::now();
         self.mismatch.reset();
         let since = *self.busy_since.get_or_insert_with(|| {
@@ -212,7 +211,7 @@ impl Session {
             self.context.shared.lock().fail(busy);
             return;
         }
-        let delay = busy::retry_delay(error, busy::jitter_seed(sent_at));
+        let delay = busy::retry_delay(error);
         self.next_report_at = self.next_report_at.max(now + delay);
     }
 

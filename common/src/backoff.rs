@@ -39,6 +39,12 @@ impl Backoff {
     }
 }
 
+/// Returns a delay that a service requests, or that all callers share, plus a random part of it, at most half, so that the callers do
+/// not retry at the same time.
+pub fn spread(delay: Duration) -> Duration {
+    delay + delay.mul_f64(fastrand::f64() / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +61,16 @@ mod tests {
             backoff.reset();
             assert!(backoff.next_pause() <= Duration::from_millis(50));
         }
+    }
+
+    #[test]
+    fn a_shared_delay_is_spread_over_half_of_it() {
+        let shared = Duration::from_millis(200);
+        let delays: Vec<Duration> = (0..1_000).map(|_| spread(shared)).collect();
+        assert!(delays.iter().all(|delay| (200..=300).contains(&delay.as_millis())));
+        let early = delays.iter().filter(|delay| delay.as_millis() < 250).count();
+        assert!((400..600).contains(&early), "{early} delays are in the first half");
+        assert_eq!(spread(Duration::ZERO), Duration::ZERO);
     }
 
     #[test]

@@ -66,6 +66,7 @@ def unpack(packages: list[str], suite: str, architecture: str, mirrors: list[str
         "--quiet",
         "--variant=extract",
         "--format=tar",
+        '--aptopt=Acquire::Retries "5"',
         f"--architectures={architecture}",
         f"--include={','.join(packages)}",
         "--skip=cleanup/apt/cache",

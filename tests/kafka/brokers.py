@@ -1,10 +1,8 @@
 """Starts real Kafka brokers in KRaft mode on this machine, from the jars that Maven downloads, with temporary directories."""
 
-import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from certificates import Certificates
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from preparation import downloads  # noqa: E402
+from preparation.ports import SHARED, Ports  # noqa: E402
 
 # The security protocol of each listener that clients use.
 LISTENERS = {"PLAINTEXT": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL", "OAUTH": "SASL_PLAINTEXT"}
@@ -33,24 +32,7 @@ def missing_programs() -> str:
     return ", ".join(missing)
 
 
-# Below the ports that Linux gives to outgoing connections, so that nothing else takes the port of a broker that is stopped. Processes
-# begin at different ports.
-PORTS = range(10_000, 32_000)
-_next_ports = (PORTS[(os.getpid() * 100 + used) % len(PORTS)] for used in itertools.count())
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns ports that are free. A process gets no port twice."""
-    return list(itertools.islice(filter(_is_free, _next_ports), count))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as listener:
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+free_ports = Ports(SHARED).take
 
 
 class Brokers:

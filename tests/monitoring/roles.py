@@ -1,9 +1,13 @@
 """Starts and stops real roles of Feedline."""
 
 import os
-import socket
 import subprocess
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from preparation.ports import MONITORING, Ports  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,10 +18,13 @@ def find_binary() -> str | None:
     return str(path) if path.exists() else None
 
 
+_ports = Ports(MONITORING)
+
+
 def free_port() -> int:
-    """Returns a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    """Returns a free port. No port is returned twice, so that a role that starts again finds its own free."""
+    [port] = _ports.take(1)
+    return port
 
 
 class Role:

@@ -6,9 +6,11 @@ The names are `kafka` (the jars of the brokers), `registry` (a schema registry) 
 """
 
 import hashlib
+import http.client
 import shutil
 import sys
 import tarfile
+import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from preparation.cache import Cache, digest, replace_link  # noqa: E402
-from preparation.commands import ATTEMPTS, run  # noqa: E402
+from preparation.commands import ATTEMPTS, PAUSE_S, run  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LINKS = REPOSITORY / "target/downloads"
@@ -52,11 +54,13 @@ def write_registry(entry: Path) -> None:
     archive = entry / "archive.tar.gz"
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            urllib.request.urlretrieve(REGISTRY_URL, archive)
+            with urllib.request.urlopen(REGISTRY_URL, timeout=60) as response, archive.open("wb") as file:
+                shutil.copyfileobj(response, file)
             break
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             if attempt == ATTEMPTS:
                 sys.exit(f"cannot download {REGISTRY_URL}: {error}")
+            time.sleep(PAUSE_S * attempt)
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != REGISTRY_SHA256:

@@ -11,8 +11,18 @@ fn shared(kind: &str, what: &str) -> Option<PathBuf> {
     if let Ok(folder) = folder.canonicalize() {
         return Some(folder);
     }
-    eprintln!("skipped: {what} needs {} (set FEEDLINE_SHARED_DATA)", folder.display());
+    skip(&format!("{what} needs {} (set FEEDLINE_SHARED_DATA)", folder.display()));
     None
+}
+
+/// Prints that a test is skipped. In continuous integration, fails it instead.
+///
+/// # Panics
+/// Panics if the environment variable `CI` is set.
+#[expect(clippy::disallowed_methods, reason = "continuous integration must not skip a test")]
+pub(crate) fn skip(reason: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{reason}");
+    eprintln!("skipped: {reason}");
 }
 
 /// Returns the directory of 400 photographs.
@@ -32,7 +42,6 @@ pub fn graphs(what: &str) -> Option<PathBuf> {
 
 /// Returns the Python with Pillow, NumPy and tokenizers that `make test` installs. If it is missing, prints that `what`
 /// is skipped.
-#[expect(clippy::disallowed_methods, reason = "continuous integration must not skip a test")]
 pub fn python(what: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let target = test.ancestors().nth(3)?;
@@ -41,8 +50,7 @@ pub fn python(what: &str) -> Option<PathBuf> {
         .map(|target| target.join("venv/bin/python"))
         .find(|python| python.exists());
     if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "target/venv is missing: run `make python`");
-        eprintln!("skipped: {what} needs target/venv (`make test` prepares it)");
+        skip(&format!("{what} needs target/venv: run `make python`"));
     }
     found
 }

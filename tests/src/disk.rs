@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::data::skip;
+
 /// A small disk, mounted in a directory until it is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
@@ -22,7 +24,7 @@ impl SmallDisk {
             .output()
             .is_ok_and(|output| output.status.success());
         if !mounted {
-            eprintln!("skipped: a full disk needs the right to mount a tmpfs");
+            skip("a full disk needs the right to mount a tmpfs");
             return None;
         }
         Some(Self { folder: folder.to_owned(), bytes: (kib as usize) << 10 })

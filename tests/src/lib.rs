@@ -84,7 +84,7 @@ impl Call {
     }
 }
 
-/// Runs the binary and waits for its exit. After five minutes it is killed, and the test fails.
+/// Runs the binary and waits for its exit. After twenty minutes it is killed, and the test fails.
 pub fn call(arguments: &[&str]) -> Call {
     call_in(Path::new("."), cache_home().path(), arguments)
 }
@@ -92,7 +92,7 @@ pub fn call(arguments: &[&str]) -> Call {
 /// Runs the binary in a directory, with `cache` as the user's cache directory.
 fn call_in(directory: &Path, cache: &Path, arguments: &[&str]) -> Call {
     let mut command = Command::new("timeout");
-    command.arg("--signal=KILL").arg("300").arg(feedline()).args(arguments).current_dir(directory);
+    command.arg("--signal=KILL").arg("1200").arg(feedline()).args(arguments).current_dir(directory);
     command.env(CACHE_HOME, cache);
     command.output().expect("the binary starts").into()
 }
@@ -194,11 +194,17 @@ pub fn wait_for_rows(url: &str, rows: u64) {
     });
 }
 
-/// Asserts that a report shows that each row was delivered or skipped exactly once.
+/// Asserts that a report shows that each row was delivered exactly once.
 pub fn assert_clean(report: &Value) {
+    assert_clean_with_skipped(report, 0);
+}
+
+/// Asserts that a report shows that each row was delivered or skipped exactly once, and that `skipped` rows were skipped.
+pub fn assert_clean_with_skipped(report: &Value, skipped: u64) {
     let audit = &report["audit"];
     assert_eq!(audit["missing"], 0, "{report}");
     assert_eq!(audit["repeated"], 0, "{report}");
+    assert_eq!((&audit["skipped"], &report["skipped"]["count"]), (&skipped.into(), &skipped.into()), "{report}");
     let count = |name: &str| audit[name].as_u64().expect("the audit counts rows");
-    assert_eq!(count("expected"), count("once") + count("skipped"), "{report}");
+    assert_eq!(count("expected"), count("once") + skipped, "{report}");
 }

@@ -2,11 +2,9 @@
 
 import datetime
 import io
-import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +20,10 @@ import boto3
 import numpy as np
 import pytest
 from botocore.config import Config
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from preparation.ports import STORES, Ports  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
@@ -46,24 +48,14 @@ def feedline() -> str:
     return os.environ.get("FEEDLINE_BINARY", str(ROOT / "target/debug/feedline"))
 
 
-# Above the ports that Linux gives to outgoing connections, so that nothing else takes the port before the server listens, and
-# above those of the tests of Kafka. Each of two processes of pytest-xdist has its own half.
-PORTS = range(61_000, 65_000)[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2 :: 2]
-_next_ports = (PORTS[(os.getpid() * 100 + used) % len(PORTS)] for used in itertools.count())
+# Each of two processes of pytest-xdist has its own half.
+_ports = Ports(STORES[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2 :: 2])
 
 
 def free_port() -> int:
     """Returns a free port. A process gets no port twice."""
-    return next(filter(_is_free, _next_ports))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as listener:
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    [port] = _ports.take(1)
+    return port
 
 
 def wait_until(check: Callable[[], bool], seconds: float = 60) -> None:

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use feedline_common::backoff::Backoff;
+use feedline_common::backoff::{Backoff, spread};
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
@@ -102,7 +102,7 @@ impl ControlLoop {
                         self.engine.set_leases(&[]);
                         last_revision = Revision::default();
                     }
-                    self.pause(backoff.next_pause().max(min_pause)).await;
+                    self.pause(backoff.next_pause().max(spread(min_pause))).await;
                 }
             }
         }

@@ -298,3 +298,11 @@ fn the_expiry_changes_with_the_certificate() {
     assert_eq!(in_days(&tls), 90);
     assert_eq!(Tls::load(folder.without_cert()).unwrap().certificate_expiry_s(), None);
 }
+
+#[test]
+fn certificates_that_cannot_be_parsed_are_left_out() {
+    let mut certificates = system_authorities();
+    let usable = certificates.len();
+    certificates.insert(0, CertificateDer::from(b"not a certificate".to_vec()));
+    assert_eq!(usable_authorities(certificates).len(), usable);
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use feedline_access::Credentials;
+use feedline_common::backoff::spread;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
 use self::directory::{CoordinatorDirectory, NextTarget, RequestTarget};
@@ -14,7 +15,7 @@ use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService, Retry
 
 /// Maximum number of new connections for one request. A load balancer may select the same coordinator several times.
 const MAX_NEW_CONNECTIONS: u32 = 5;
-/// Pause before the first new connection. It doubles with each further one.
+/// Minimum pause before the first new connection. It doubles with each further one.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns a client of the cluster that these coordinators are members of. The client sends its requests to the leader and
@@ -141,7 +142,7 @@ impl CoordinatorService for FailoverCoordinator {
                 // One attempt per coordinator, and one more at the leader that the last coordinator names.
                 NextTarget::OtherAddress if switches < coordinators => switches += 1,
                 NextTarget::NewConnection if new_connections < MAX_NEW_CONNECTIONS => {
-                    tokio::time::sleep(RECONNECT_PAUSE * (1 << new_connections)).await;
+                    tokio::time::sleep(spread(RECONNECT_PAUSE * (1 << new_connections))).await;
                     new_connections += 1;
                 }
                 NextTarget::NewConnection if mismatch.is_none() => {

@@ -305,7 +305,7 @@ async fn a_server_with_an_open_stream_stops_at_the_deadline() {
     let stopped = Instant::now();
     server.stop.take().unwrap().send(()).unwrap();
     within(server.task).await.unwrap().unwrap();
-    assert!((GRACE..4 * GRACE).contains(&stopped.elapsed()), "{:?}", stopped.elapsed());
+    assert!(stopped.elapsed() >= GRACE, "{:?}", stopped.elapsed());
     assert!(within(frames.try_collect::<Vec<_>>()).await.is_err());
 }
 

@@ -32,7 +32,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("feedline-cluster", &["data"]),
     ("feedline-governor", &["data"]),
     ("feedline-planner", &["cluster", "data"]),
-    ("feedline-proto", &["access", "data", "memory"]),
+    ("feedline-proto", &["access", "common", "data", "memory"]),
     ("feedline-operators", &["contained", "data", "jpeg"]),
     ("feedline-functions", &["common", "data", "operators"]),
     ("feedline-compression", &["data"]),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::{ClientConfigKey, ClientOptions};
-use rustls::pki_types::CertificateDer;
 
 use crate::guard::{GuardedResolver, RequestGuard};
 
@@ -15,20 +14,8 @@ pub(crate) fn client_error(reason: String) -> object_store::Error {
 
 /// Returns the certificates of the system's authorities. Without any, the first connection with TLS fails.
 fn system_authorities() -> Vec<reqwest::Certificate> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!(%error, "cannot load a system CA certificate");
-    }
-    usable_authorities(&found.certs)
-}
-
-/// Returns the certificates that rustls accepts. Systems have very old ones too, with which no client could be built.
-fn usable_authorities(certificates: &[CertificateDer<'static>]) -> Vec<reqwest::Certificate> {
-    let is_usable = |certificate: &&CertificateDer<'static>| {
-        rustls::RootCertStore::empty().add((*certificate).clone()).is_ok()
-    };
-    let usable = certificates.iter().filter(is_usable);
-    usable.filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok()).collect()
+    let certificates = feedline_access::system_authorities();
+    certificates.iter().filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok()).collect()
 }
 
 /// Makes ring the cryptography provider of the process, which reqwest uses. A provider that the process has already remains.
@@ -203,15 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_cannot_be_parsed_are_left_out() {
-        use_ring();
-        let found = rustls_native_certs::load_native_certs().certs;
-        let usable = usable_authorities(&found).len();
-        let with_garbage =
-            [&[CertificateDer::from(b"not a certificate".to_vec())], found.as_slice()].concat();
-        let authorities = usable_authorities(&with_garbage);
-        assert_eq!(authorities.len(), usable);
-        assert!(reqwest::ClientBuilder::new().tls_certs_only(authorities).build().is_ok());
+    fn a_client_can_be_built_with_the_authorities_of_the_system() {
+        assert!(tls_builder(system_authorities()).build().is_ok());
     }
 
     #[test]

@@ -115,9 +115,6 @@ pub enum SourceError {
 /// How to fix the error of a store that does not respond or responds with an error.
 pub(crate) const STORE_FIX: &str = "; check the store and the network, and try again";
 
-/// The error of the library for a response without a size.
-const NO_SIZE: &str = "Content-Length Header missing from response";
-
 impl SourceError {
     /// The URL of the source, the object or the shard. `None` if only the message contains it.
     pub fn url(&self) -> Option<&str> {
@@ -171,12 +168,6 @@ impl SourceError {
             E::Generic { source, .. } if find_access_denied(source.as_ref()).is_some() => {
                 Self::Store { url, reason: source.to_string(), retryable: true }
             }
-            E::Generic { source, .. } if causes::describe(source.as_ref()).contains(NO_SIZE) => Self::Store {
-                url,
-                reason: "the server does not state the size of the object: use a server that sends `Content-Length`"
-                    .to_owned(),
-                retryable: false,
-            },
             E::Generic { store, source } => {
                 // Errors from local files, such as missing permissions, are permanent.
                 let retryable = store != "LocalFileSystem";

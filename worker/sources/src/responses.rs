@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use http_body::{Body, Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody};
 use object_store::{GetResult, GetResultPayload};
-use reqwest::StatusCode;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, RANGE};
+use reqwest::{Method, StatusCode};
 
 /// Maximum length of a response that is not part of an object, such as a page of a listing or a token. A page of 5,000 objects
 /// with long names is a third of this length.
@@ -30,6 +30,8 @@ pub(crate) struct ResponseError(String);
 pub(crate) struct ExpectedResponse {
     /// The requested bytes of an object. `None` for all other requests.
     range: Option<Range<u64>>,
+    /// Whether the request asks for the description of an object.
+    is_head: bool,
 }
 
 impl ExpectedResponse {
@@ -38,7 +40,7 @@ impl ExpectedResponse {
             let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
             Some(first.parse().ok()?..u64::checked_add(last.parse().ok()?, 1)?)
         });
-        Self { range }
+        Self { range, is_head: *request.method() == Method::HEAD }
     }
 
     /// Checks the head of a response, and limits its body. The message of an error response is read and cut at
@@ -48,6 +50,10 @@ impl ExpectedResponse {
         if status.is_client_error() || status.is_server_error() {
             return Ok(with_short_body(response).await);
         }
+        let length = header(response.headers(), &CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok());
+        if self.is_head && status.is_success() && length.is_none() {
+            return Err(http_error(no_size()));
+        }
         let Some(range) = self.range.as_ref().filter(|_| status.is_success()) else {
             return Ok(
                 response.map(|body| HttpResponseBody::new(LimitedBody { body, remaining: MAX_BODY_BYTES }))
@@ -55,11 +61,11 @@ impl ExpectedResponse {
         };
         check_range(range, status, response.headers()).map_err(http_error)?;
         let wanted = range.end - range.start;
-        let length = header(response.headers(), &CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok());
-        match length.filter(|&length| length > wanted) {
-            Some(length) => Err(http_error(too_long(&format!("{length} bytes"), wanted))),
+        match length {
+            Some(length) if length > wanted => Err(http_error(too_long(&format!("{length} bytes"), wanted))),
             // The reader of a range limits its body.
-            None => Ok(response),
+            Some(_) => Ok(response),
+            None => Err(http_error(no_size())),
         }
     }
 }
@@ -101,6 +107,12 @@ fn check_length(length: usize, wanted: u64) -> object_store::Result<()> {
     }
     let source = too_long("more bytes", wanted).into();
     Err(object_store::Error::Generic { store: "response", source })
+}
+
+/// The clients of stores require the length of each object and of each range.
+fn no_size() -> ResponseError {
+    let reason = "the server does not state the size of the object: use a server that sends `Content-Length`";
+    ResponseError(reason.to_owned())
 }
 
 fn too_long(sent: &str, wanted: u64) -> ResponseError {

@@ -403,6 +403,8 @@ def files():
         "brotli_page_v2": (ENCODABLE, dict(compression="brotli", data_page_version="2.0", use_dictionary=False)),
         "zstd": (ENCODABLE.select(["id", "f32", "text"]), dict(compression="zstd", row_group_size=2)),
         "lz4": (ENCODABLE.select(["id", "f32", "text"]), dict(compression="lz4", data_page_size=1, write_batch_size=1)),
+        "checksums": (ENCODABLE.select(["id", "f32", "text"]), dict(compression="none", write_page_checksum=True)),
+        "checksums_page_v2": (ENCODABLE.select(["id", "f32", "text"]), dict(compression="snappy", write_page_checksum=True, data_page_version="2.0")),
         "int96": (pa.table({"us": OTHERS["us"], "times": NESTED["times"], "i": SCALARS["id"]}), dict(use_deprecated_int96_timestamps=True)),
     }
     encodings = {

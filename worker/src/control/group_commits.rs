@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_common::backoff::spread;
 use feedline_data::committed_offsets::committed_offsets;
 use feedline_data::ids::JobId;
 use feedline_data::messages::GroupCommit;
@@ -64,7 +65,7 @@ impl ControlLoop {
                 return outcome;
             }
             attempt += 1;
-            self.pause(RETRY_PAUSE).await;
+            self.pause(spread(RETRY_PAUSE)).await;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use feedline_common::backoff::spread;
 use feedline_sources::SourceError;
 
 /// Pause before a source that is unavailable is asked again.
@@ -26,7 +27,7 @@ where
             result => return result,
         }
         loop {
-            tokio::time::sleep(RETRY_PAUSE).await;
+            tokio::time::sleep(spread(RETRY_PAUSE)).await;
             match wait().await {
                 Ok(()) => break,
                 Err(error) if error.is_retryable() && may_repeat() => {}

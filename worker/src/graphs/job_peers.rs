@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use feedline_common::backoff::spread;
 use feedline_data::graph::description::GraphHash;
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
@@ -104,7 +105,7 @@ impl JobPeers {
             && !error.is_unreachable
         {
             let stated = error.retry_after_ms.map_or(RETRY_PAUSE, Duration::from_millis);
-            sleep(stated.min(MAX_RETRY_PAUSE)).await;
+            sleep(spread(stated.min(MAX_RETRY_PAUSE))).await;
             result = self.send(&address, request()).await;
         }
         match result {

@@ -33,16 +33,19 @@ pub(super) struct Input {
 /// ends the process.
 pub(super) fn run_inputs(target: &Target, inputs: impl Iterator<Item = Input>) -> Result<(), String> {
     // The bound is one input, because the watchdog receives an input before the call ends.
-    let (started, calls) = sync_channel::<Arc<Input>>(1);
+    let (started, calls) = sync_channel::<Option<Arc<Input>>>(1);
     std::thread::scope(|scope| {
         scope.spawn(move || abort_on_hang(target, &calls));
         for input in inputs.map(Arc::new) {
             let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
-            started.send(Arc::clone(&input)).expect("the watchdog runs until the sender is dropped");
+            let tell = |call| started.send(call).expect("the watchdog runs until the sender is dropped");
+            tell(Some(Arc::clone(&input)));
             let before_bytes = reset_peak_memory();
             if catch_unwind(AssertUnwindSafe(|| (target.run)(&input.bytes))).is_err() {
                 return Err(describe(target, &input, "panicked"));
             }
+            // The thread may wait for the next call for longer than a call may take.
+            tell(None);
             let peak_bytes = peak_memory_bytes();
             if peak_bytes.saturating_sub(before_bytes) > MAX_MEMORY_BYTES {
                 let used = format!("used {} MiB of memory", (peak_bytes - before_bytes) >> 20);
@@ -55,11 +58,11 @@ pub(super) fn run_inputs(target: &Target, inputs: impl Iterator<Item = Input>) -
 }
 
 /// Ends the process if a call takes too long, because a thread cannot be stopped.
-fn abort_on_hang(target: &Target, calls: &Receiver<Arc<Input>>) {
+fn abort_on_hang(target: &Target, calls: &Receiver<Option<Arc<Input>>>) {
     let mut current = None;
     loop {
         match calls.recv_timeout(MAX_DURATION) {
-            Ok(input) => current = Some(input),
+            Ok(input) => current = input,
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 let Some(input) = &current else { continue };

@@ -17,24 +17,36 @@ const HUGE_BYTES: u64 = 1_800_000_000;
 const BUFFERED_BYTES: u64 = 24 << 20;
 const OBJECT_BYTES: u64 = 4;
 
-/// A server that describes an object of four bytes and responds to each read of it with `head` and a body.
+/// A server of an object of four bytes, which counts the requests.
 struct Server {
     url: String,
-    sent_bytes: Arc<AtomicU64>,
-    reads: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 }
 
+#[derive(Default)]
+struct Counts {
+    sent_bytes: AtomicU64,
+    reads: AtomicU64,
+    descriptions: AtomicU64,
+}
+
+/// The server responds to each read with `head` and a body.
 async fn server(head: &'static str, body_bytes: u64) -> Server {
+    server_with_description("Content-Length: 4\r\n", head, body_bytes).await
+}
+
+/// The server describes the object with the header `size`.
+async fn server_with_description(size: &'static str, head: &'static str, body_bytes: u64) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-    let server = Server { url, sent_bytes: Arc::default(), reads: Arc::default() };
-    let (sent_bytes, reads) = (Arc::clone(&server.sent_bytes), Arc::clone(&server.reads));
+    let counts = Arc::new(Counts::default());
+    let server = Server { url, counts: Arc::clone(&counts) };
     tokio::spawn(async move {
         while let Ok((connection, _)) = listener.accept().await {
-            let (sent_bytes, reads) = (Arc::clone(&sent_bytes), Arc::clone(&reads));
+            let counts = Arc::clone(&counts);
             tokio::spawn(async move {
                 // The client closes the connection.
-                let _ = respond(BufReader::new(connection), head, body_bytes, &sent_bytes, &reads).await;
+                let _ = respond(BufReader::new(connection), size, head, body_bytes, &counts).await;
             });
         }
     });
@@ -43,10 +55,10 @@ async fn server(head: &'static str, body_bytes: u64) -> Server {
 
 async fn respond(
     mut connection: BufReader<TcpStream>,
+    size: &str,
     head: &str,
     body_bytes: u64,
-    sent_bytes: &AtomicU64,
-    reads: &AtomicU64,
+    counts: &Counts,
 ) -> std::io::Result<()> {
     let mut request = String::new();
     while connection.read_line(&mut request).await? > 0 {
@@ -54,13 +66,14 @@ async fn respond(
             continue;
         }
         if request.starts_with("HEAD") {
+            counts.descriptions.fetch_add(1, Ordering::SeqCst);
             let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Length: {OBJECT_BYTES}\r\nETag: \"1\"\r\n\
+                "HTTP/1.1 200 OK\r\n{size}ETag: \"1\"\r\n\
                  Last-Modified: Tue, 01 Jan 2019 00:00:00 GMT\r\n\r\n"
             );
             connection.get_mut().write_all(head.as_bytes()).await?;
         } else {
-            reads.fetch_add(1, Ordering::SeqCst);
+            counts.reads.fetch_add(1, Ordering::SeqCst);
             let head = format!(
                 "HTTP/1.1 {head}\r\nETag: \"1\"\r\nLast-Modified: Tue, 01 Jan 2019 00:00:00 GMT\r\nConnection: close\r\n\r\n"
             );
@@ -70,7 +83,7 @@ async fn respond(
             while left > 0 {
                 let written =
                     connection.get_mut().write(&part[..part.len().min(left as usize)]).await? as u64;
-                sent_bytes.fetch_add(written, Ordering::SeqCst);
+                counts.sent_bytes.fetch_add(written, Ordering::SeqCst);
                 left -= written;
             }
             return connection.get_mut().shutdown().await;
@@ -113,10 +126,22 @@ async fn a_body_that_is_longer_than_the_range_is_not_read() {
             let message = error.to_string();
             assert!(message.starts_with("cannot read `") && message.contains(expected), "{message}");
         }
-        let reads = server.reads.load(Ordering::SeqCst);
-        assert!(head == unknown || reads == 4, "no read is repeated: {reads}");
-        let sent = server.sent_bytes.load(Ordering::SeqCst);
+        let reads = server.counts.reads.load(Ordering::SeqCst);
+        assert_eq!(reads, 4, "no read is repeated");
+        let sent = server.counts.sent_bytes.load(Ordering::SeqCst);
         assert!(sent < reads * BUFFERED_BYTES, "the server could send {sent} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_state_sizes_is_asked_once() {
+    let server = server_with_description("", "206 Partial Content", OBJECT_BYTES).await;
+    let stores = stores_at(&server);
+    for (url, requests) in [(format!("{}/x", server.url), 1), ("s3://bucket/x".to_owned(), 2)] {
+        let error = stores.get(&url).await.expect_err("the size is unknown").to_string();
+        let expected = "the server does not state the size of the object: use a server that sends `Content-Length`";
+        assert!(error.starts_with("cannot read `") && error.ends_with(expected), "{error}");
+        assert_eq!(server.counts.descriptions.load(Ordering::SeqCst), requests);
     }
 }
 
@@ -184,7 +209,7 @@ async fn a_response_with_another_range_is_an_error() {
         for error in read_errors(&server).await {
             assert!(!error.is_retryable() && error.to_string().contains(expected), "{head}: {error}");
         }
-        let sent = server.sent_bytes.load(Ordering::SeqCst);
+        let sent = server.counts.sent_bytes.load(Ordering::SeqCst);
         assert!(sent < 4 * BUFFERED_BYTES, "{head}: the server could send {sent} bytes");
     }
 }
@@ -203,7 +228,7 @@ async fn the_body_of_an_error_is_cut() {
         let message = error.to_string();
         assert!(message.contains("access denied") && message.len() < 2 * MAX_ERROR_BYTES, "{error:.200}");
     }
-    let sent = server.sent_bytes.load(Ordering::SeqCst);
+    let sent = server.counts.sent_bytes.load(Ordering::SeqCst);
     assert!(sent < 4 * BUFFERED_BYTES, "the server could send {sent} bytes");
 }
 
@@ -215,7 +240,7 @@ async fn a_page_of_a_listing_is_limited() {
         let message = listed.expect_err("the page is too long").to_string();
         assert!(message.starts_with("cannot read `s3://bucket/a/`: "), "{message}");
         assert!(message.contains("longer than the limit of 33554432 bytes"), "{message}");
-        let sent = server.sent_bytes.load(Ordering::SeqCst);
+        let sent = server.counts.sent_bytes.load(Ordering::SeqCst);
         assert!(sent < MAX_BODY_BYTES + BUFFERED_BYTES, "the server could send {sent} bytes");
     }
 }

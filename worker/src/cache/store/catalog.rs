@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use feedline_common::backoff::spread;
 use feedline_data::memory::CACHE_WRITE_QUEUE_BYTES;
 use tokio::time::Instant;
 
@@ -17,7 +18,7 @@ const UPLOAD_SEGMENT_BYTES: u64 = 8 << 20;
 /// Maximum time that a row stays pending. After that time, its segment is uploaded even if it is small, so that other
 /// workers find the row.
 const MAX_PENDING_TIME: Duration = Duration::from_secs(30);
-/// Time for which requests pause after a failure.
+/// Minimum time for which requests pause after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -108,7 +109,7 @@ impl StoreBackoff {
 
     /// Starts a pause. Returns whether this is the first failure since the last success.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
-        self.until.replace(now + RETRY_PAUSE).is_none()
+        self.until.replace(now + spread(RETRY_PAUSE)).is_none()
     }
 
     pub(super) fn end(&mut self) {

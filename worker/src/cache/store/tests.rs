@@ -318,7 +318,7 @@ async fn failed_uploads_drop_rows_and_are_retried() {
     assert_eq!((tier.pending_bytes(), tier.held_bytes()), (0, 0));
     std::fs::remove_file(&directory).expect("it can be deleted");
     tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(30)).await;
+    tokio::time::advance(Duration::from_secs(45)).await;
     tokio::time::resume();
     assert!(tier.has_room());
     store_rows(&tier, 1, 0..3).await;

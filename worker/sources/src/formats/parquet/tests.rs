@@ -1,5 +1,6 @@
 //! Tests of Parquet indexing and reading.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -7,12 +8,16 @@ use arrow::array::{
     Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Int64Type};
+use bytes::Bytes;
 use feedline_data::manifest::Manifest;
 use feedline_data::pipeline::{Format, Source};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 
+use super::thrift::pages;
 use crate::testing::{Fixture, fixture, lines};
 use crate::{BlockRead, Dataset, RowFailure, SourceError, Stores};
 
@@ -350,4 +355,30 @@ async fn fields_of_structs_in_lists_are_lists() {
     let other = Arc::new(Int64Array::from(vec![7, 8, 9]));
     let error = shard(vec![("items", list), ("items.n", other)]).index().await.unwrap_err().to_string();
     assert!(error.contains("columns 2 and 3 have the same name `items.n`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_changed_byte_of_a_page_with_a_checksum_is_an_error() {
+    for name in ["pyarrow_checksums.parquet", "pyarrow_checksums_page_v2.parquet"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/columnar").join(name);
+        let sound = std::fs::read(path).unwrap();
+        let metadata = SerializedFileReader::new(Bytes::from(sound.clone())).unwrap().metadata().clone();
+        let chunks = metadata.row_group(0).columns().iter().map(ColumnChunkMetaData::byte_range);
+        let mut places = Vec::new();
+        for (start, length) in chunks {
+            for page in pages(&sound[start as usize..][..length as usize]) {
+                let at = page.stored.as_ptr() as usize - sound.as_ptr() as usize;
+                places.extend(at..at + page.stored.len());
+            }
+        }
+        assert!(places.len() > 100, "{name}: {places:?}");
+        for at in places {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 0x5a;
+            let fixture = fixture(&damaged, Format::Parquet, &[]);
+            let shard = fixture.index().await.unwrap();
+            let error = fixture.read(&shard, 0, None).await.map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains("checksum"), "{name}, byte {at}: {error}");
+        }
+    }
 }
