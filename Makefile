@@ -90,6 +90,7 @@ nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and t
 	@status=0; part() { if $(PARALLEL) "$$@"; then echo "$$1: passed"; else echo "$$1: failed"; status=1; fi; }; \
 	part "build" $(MAKE) build-tests; \
 	part "simulation" env FEEDLINE_SIM_SEEDS=$(or $(SEEDS),20000) cargo test --quiet --workspace --test simulation every_row; \
+	part "simulation of graphs and losses" env FEEDLINE_SIM_SEEDS=4000 cargo test --quiet --workspace --test simulation -- sampled a_split two_parts; \
 	part "chaos" $(MAKE) chaos MINUTES=10 SEED=$(or $(SEED),1); \
 	part "fuzzers" $(MAKE) fuzz SECONDS=60; \
 	part "mutants" $(MAKE) mutants SEED=$(or $(SEED),1); \
@@ -100,13 +101,14 @@ nightly: setup ## Run all tests on a cluster, the fuzzers, mutants, chaos, and t
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
-# Uses the library from `cargo build`, because building a wheel would compile everything again.
+# Uses the library from `cargo build`, because building a wheel would compile everything again. Several processes run at the same time,
+# so threads of OpenMP that spin while they wait would need most of the CPU time.
 test-python: setup python frameworks ## Run the tests of the Python package: PYTHON=python3
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
-	PYTHONPATH=$$PWD/target/python $(PYTHON) -m $(PYTEST) $$spread --rootdir client/python client/python/tests
+	OMP_NUM_THREADS=1 PYTHONPATH=$$PWD/target/python $(PYTHON) -m $(PYTEST) $$spread --rootdir client/python client/python/tests
 	@$(PYTHON) -B -m $(PYTEST) --rootdir deploy deploy
 	@$(PYTHON) -B -m $(PYTEST) --rootdir tests/preparation tests/preparation
 

@@ -118,8 +118,6 @@ fn outcome_of_error(error: ServiceError) -> FetchOutcome {
         ServiceErrorKind::Denied | ServiceErrorKind::Superseded | ServiceErrorKind::Unavailable => {
             FetchOutcome::Disconnected(error.message)
         }
-        ServiceErrorKind::Busy => {
-            FetchOutcome::Busy(busy::retry_delay(&error), error.message)
-        }
+        ServiceErrorKind::Busy => FetchOutcome::Busy(busy::retry_delay(&error), error.message),
     }
 }

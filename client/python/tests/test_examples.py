@@ -102,5 +102,5 @@ def test_an_example_with_graphs_runs(name: str, graphs: dict[str, Path], scratch
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(scratch / "cache"))
     command = [sys.executable, _ROOT / "examples/graphs" / f"{name}.py", *(graphs[argument] for argument in GRAPHS[name])]
-    done = subprocess.run([str(part) for part in command], cwd=scratch, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([str(part) for part in command], cwd=scratch, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -190,8 +190,8 @@ fn every_row_comes_once_in_order_whatever_fails() {
         given_up.fetch_add(count_given_up(&outcome), Ordering::Relaxed);
         Ok(())
     };
-    assert_none(&failures(seeds(2_000), run));
-    assert_rare(&given_up, 2_000);
+    assert_none(&failures(seeds(1_000), run));
+    assert_rare(&given_up, 1_000);
 }
 
 /// A worker fails the run if it receives a lease before it has loaded the graph of the job.
@@ -204,8 +204,8 @@ fn sampled_batches_come_once_in_order_from_workers_that_have_loaded_the_graph() 
         given_up.fetch_add(count_given_up(&outcome), Ordering::Relaxed);
         check_outcome(&scenario, &outcome)
     };
-    assert_none(&failures(seeds(500), run));
-    assert_rare(&given_up, 500);
+    assert_none(&failures(seeds(200), run));
+    assert_rare(&given_up, 200);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_split_that_crashes_its_workers_is_given_up() {
             _ => Ok(()),
         }
     };
-    assert_none(&failures(seeds(400), run));
+    assert_none(&failures(seeds(200), run));
 }
 
 #[test]

@@ -130,7 +130,9 @@ fn print_outcomes(output: &str, chosen: &[&String]) -> Result<(), String> {
     let percent = 100.0 * caught as f64 / viable.max(1) as f64;
     println!("share caught: {percent:.1} % of {viable}");
     if percent < MIN_PERCENT {
-        return Err(format!("less than {MIN_PERCENT} % of the mutations were caught; write tests for the missed ones"));
+        return Err(format!(
+            "less than {MIN_PERCENT} % of the mutations were caught; write tests for the missed ones"
+        ));
     }
     Ok(())
 }

@@ -139,7 +139,8 @@ async fn a_server_that_does_not_state_sizes_is_asked_once() {
     let stores = stores_at(&server);
     for (url, requests) in [(format!("{}/x", server.url), 1), ("s3://bucket/x".to_owned(), 2)] {
         let error = stores.get(&url).await.expect_err("the size is unknown").to_string();
-        let expected = "the server does not state the size of the object: use a server that sends `Content-Length`";
+        let expected =
+            "the server does not state the size of the object: use a server that sends `Content-Length`";
         assert!(error.starts_with("cannot read `") && error.ends_with(expected), "{error}");
         assert_eq!(server.counts.descriptions.load(Ordering::SeqCst), requests);
     }

@@ -154,7 +154,7 @@ fn an_unresponsive_store_is_paused_and_its_segments_are_found_again() {
     assert!(!catalog.reads.begin(now), "the next is not");
     catalog.on_index_read(object(), &entries);
     assert!(catalog.find(1, &[1], now).1.is_empty(), "requests are paused");
-    let later = now + Duration::from_secs(30);
+    let later = now + Duration::from_secs(45);
     assert_eq!(catalog.find(1, &[1], later).1.len(), 1);
 
     catalog.remove_segment(1, 1, "a", false);
