@@ -15,6 +15,7 @@ use crate::cli::IndexArgs;
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::recompress;
 use crate::size::{format_bytes, format_count};
 use crate::{entropy, output, pipeline_file, signals};
 
@@ -80,8 +81,11 @@ async fn index_dataset(
         }
         _ => {}
     }
-    let defects = status.dataset.as_ref().map_or(0, |dataset| dataset.defects);
-    let manifest = if defects > 0 { Some(coordinator.manifest(job).await?) } else { None };
+    let is_remarkable = status.dataset.as_ref().is_some_and(|dataset| {
+        let has_long_runs = !dataset.runs.is_empty() || dataset.part_runs.iter().any(|part| part.long_rows > 0);
+        dataset.defects > 0 || has_long_runs
+    });
+    let manifest = if is_remarkable { Some(coordinator.manifest(job).await?) } else { None };
     Ok((status, manifest))
 }
 
@@ -114,6 +118,13 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
     ));
     for (shard, defect) in manifest.into_iter().flat_map(Manifest::defects).take(MAX_LISTED_DEFECTS) {
         text.push_str(&format!("  {} at byte {}: {}\n", shard.object.url, defect.offset, defect.reason));
+    }
+    let files = manifest.map(recompress::long_run_files).unwrap_or_default();
+    for (url, codec) in files.iter().take(recompress::MAX_LISTED_FILES) {
+        text.push_str(&format!("  {}\n", recompress::long_run_message(*codec, url)));
+    }
+    if let Some(more) = files.len().checked_sub(recompress::MAX_LISTED_FILES).filter(|more| *more > 0) {
+        text.push_str(&format!("  {} can only be decompressed from their start too\n", format_count(more as u64, "more file")));
     }
     text
 }

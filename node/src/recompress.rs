@@ -1,6 +1,7 @@
 //! The commands that compress files again, so that decompression can start at many positions.
 
 use feedline_data::compression::Codec;
+use feedline_data::manifest::Manifest;
 
 /// Returns the command that compresses a file of this codec again. Always available for long runs: bzip2 files have none,
 /// because a block of bzip2 has at most 900 kB.
@@ -11,7 +12,23 @@ pub(crate) fn command(codec: Codec, url: &str) -> String {
         Codec::Zstd => format!("zstd -dc {name} | split -b 4M --filter='zstd -c' > new/{name}"),
         Codec::Bzip2 => format!("bzip2 -dc {name} | bzip2 > new/{name}"),
         Codec::Xz => format!("xz -dc {name} | xz -T0 --block-size=4MiB > new/{name}"),
+        Codec::Zlib => format!("pigz -dc {name} | gzip -6 > new/{name}"),
     }
+}
+
+/// Maximum number of files that a message lists.
+pub(crate) const MAX_LISTED_FILES: usize = 10;
+
+/// Returns the files with long runs and their codecs, in listing order.
+pub(crate) fn long_run_files(manifest: &Manifest) -> Vec<(&str, Codec)> {
+    let mut files: Vec<(&str, Codec)> = Vec::new();
+    for (shard, _) in manifest.long_runs() {
+        let url = shard.object.url.as_str();
+        if files.last().is_none_or(|(last, _)| *last != url) {
+            files.extend(shard.index.compression.as_ref().map(|compression| (url, compression.codec)));
+        }
+    }
+    files
 }
 
 /// Returns a sentence about a file that can only be decompressed from its start.

@@ -154,10 +154,11 @@ impl Engine {
         self.resources.budget.add_source(MemoryAccount::SharedMemory, move || shared.current());
     }
 
-    /// Counts the decoders of compressed shards against the memory budget, and limits them to the cores of the worker. Only the
-    /// first call has an effect.
+    /// Counts the decoders of compressed shards against the memory budget, and limits them to the cores of the worker. Limits the rows
+    /// that indexing holds in memory. Only the first call has an effect.
     pub(crate) fn count_decoders(&self, decoders: &Arc<Decoders>) {
         decoders.set_limit(self.resources.budget.limits().paused_decoder_bytes());
+        decoders.set_sampled_row_limit(self.resources.budget.limits().sampled_row_bytes());
         decoders.set_cores(self.threads);
         self.resources.reading.set_decoders(Arc::clone(decoders));
     }

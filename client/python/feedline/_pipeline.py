@@ -166,6 +166,7 @@ def read(
     order: Literal["deterministic", "relaxed"] = "deterministic",
     on_error: Literal["fail", "skip", "replace"] = "fail",
     credentials: str | None = None,
+    compression: Literal["none", "gzip", "zlib", "zstd", "bzip2", "xz"] | None = None,
     partitions: Literal["hive"] | None = None,
     config: str | None = None,
     split: str | None = None,
@@ -192,6 +193,7 @@ def read(
         order: ``deterministic`` or ``relaxed``. See :meth:`Pipeline.order`.
         on_error: handling of failed rows, which is ``fail``, ``skip`` or ``replace``. See :meth:`Pipeline.on_error`.
         credentials: name of the credentials with which workers read the data.
+        compression: compression of all files, or ``none``. By default, the first bytes of each file determine it.
         partitions: ``hive`` adds columns from directories such as ``year=2024``.
         config: configuration of a Hugging Face dataset. By default, its default configuration.
         split: split of a Hugging Face dataset. By default, its only split.
@@ -213,7 +215,14 @@ def read(
     source: dict[str, Any] = {"url": urls[0] if isinstance(urls, list) and len(urls) == 1 else urls, "format": format}
     if features:
         source["features"] = features
-    optional = {"credentials": credentials, "partitions": partitions, "config": config, "split": split, "seeds": seeds}
+    optional = {
+        "credentials": credentials,
+        "compression": compression,
+        "partitions": partitions,
+        "config": config,
+        "split": split,
+        "seeds": seeds,
+    }
     for key, value in optional.items():
         if value is not None:
             source[key] = value

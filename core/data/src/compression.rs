@@ -14,11 +14,13 @@ pub enum Codec {
     Bzip2,
     /// xz, with any number of streams and blocks.
     Xz,
+    /// zlib (RFC 1950), with any number of streams. TensorFlow writes such TFRecord files.
+    Zlib,
 }
 
 impl Codec {
     /// All codecs.
-    pub const ALL: [Self; 4] = [Self::Gzip, Self::Zstd, Self::Bzip2, Self::Xz];
+    pub const ALL: [Self; 5] = [Self::Gzip, Self::Zstd, Self::Bzip2, Self::Xz, Self::Zlib];
 
     /// The name of the codec in messages.
     pub fn name(self) -> &'static str {
@@ -27,7 +29,46 @@ impl Codec {
             Self::Zstd => "zstd",
             Self::Bzip2 => "bzip2",
             Self::Xz => "xz",
+            Self::Zlib => "zlib",
         }
+    }
+}
+
+/// The compression that a source declares for all of its shards. Otherwise, the first bytes of each shard determine it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceCompression {
+    /// The bytes of the shards are the content, whatever they begin with.
+    #[serde(rename = "none")]
+    Uncompressed,
+    /// See [`Codec::Gzip`].
+    Gzip,
+    /// See [`Codec::Zstd`].
+    Zstd,
+    /// See [`Codec::Bzip2`].
+    Bzip2,
+    /// See [`Codec::Xz`].
+    Xz,
+    /// See [`Codec::Zlib`].
+    Zlib,
+}
+
+impl SourceCompression {
+    /// The codec of the shards; `None` if they are not compressed.
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Self::Uncompressed => None,
+            Self::Gzip => Some(Codec::Gzip),
+            Self::Zstd => Some(Codec::Zstd),
+            Self::Bzip2 => Some(Codec::Bzip2),
+            Self::Xz => Some(Codec::Xz),
+            Self::Zlib => Some(Codec::Zlib),
+        }
+    }
+
+    /// The value in pipeline files.
+    pub fn name(self) -> &'static str {
+        self.codec().map_or("none", Codec::name)
     }
 }
 

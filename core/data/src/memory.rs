@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub const CACHE_MEMORY_SHARE: f64 = 1.0 / 3.0;
 /// The share of the budget that cached blocks of encoded rows may use.
 const BLOCK_CACHE_SHARE: f64 = 1.0 / 4.0;
+/// Largest row that indexing holds in memory to determine the columns. Reading a row needs several times its size.
+const SAMPLED_ROW_SHARE: f64 = 1.0 / 2.0;
 /// The share of the budget that paused decoders of compressed shards may use.
 const PAUSED_DECODER_SHARE: f64 = 1.0 / 4.0;
 /// The share of the budget that blocks may use while they are being read.
@@ -159,6 +161,11 @@ impl MemoryLimits {
     /// Maximum size of paused decoders of compressed shards, in bytes.
     pub fn paused_decoder_bytes(self) -> u64 {
         self.budget_fraction_bytes(PAUSED_DECODER_SHARE)
+    }
+
+    /// Maximum size of a row that determines the columns of a shard while the shard is indexed, in bytes.
+    pub fn sampled_row_bytes(self) -> u64 {
+        self.budget_fraction_bytes(SAMPLED_ROW_SHARE)
     }
 
     /// Maximum size of blocks that are being read, in bytes.

@@ -42,6 +42,11 @@ pub fn xz(bytes: &[u8]) {
     decode(bytes, Codec::Xz);
 }
 
+/// Decodes zlib data.
+pub fn zlib(bytes: &[u8]) {
+    decode(bytes, Codec::Zlib);
+}
+
 /// Decodes zstd data.
 pub fn zstd(bytes: &[u8]) {
     decode(bytes, Codec::Zstd);

@@ -17,7 +17,7 @@ mod thread_state;
 mod tokenizers;
 mod values;
 
-pub use compressed::{access_point, bzip2, gzip, xz, zstd};
+pub use compressed::{access_point, bzip2, gzip, xz, zlib, zstd};
 pub use control::{access, cache, graph_folder, index, messages, pipeline, raft_log};
 pub use directories::{dataset_card, litdata, mds};
 pub use features::features;
@@ -44,7 +44,7 @@ macro_rules! with_targets {
         $macro! {
             access access_point arrayrecord arrow aws_config bzip2 cache csv dataset_card example features
             graph_folder gzip hub image index jsonl kafka_options kafka_payload litdata mds messages npy npz
-            parquet pipeline raft_log raster tar tfrecord tokenizer xz zstd
+            parquet pipeline raft_log raster tar tfrecord tokenizer xz zlib zstd
         }
     };
 }

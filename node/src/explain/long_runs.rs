@@ -1,7 +1,5 @@
 //! The long runs of a dataset in the report: parts of compressed files that can only be decompressed from their start.
 
-use std::collections::BTreeSet;
-
 use feedline_data::layout::Layout;
 use feedline_data::manifest::Manifest;
 use serde::Serialize;
@@ -20,8 +18,8 @@ pub(super) struct LongRuns {
     lanes: u32,
     /// The number of splits of an epoch. Without lanes, any worker may compute any of them.
     splits: u64,
-    /// The first file.
-    file: String,
+    /// The first files.
+    first_files: Vec<String>,
     /// The command that compresses the first file again.
     command: String,
     /// The largest number of rows that are mixed.
@@ -37,18 +35,20 @@ pub(super) struct LongRuns {
 impl LongRuns {
     /// Returns the long runs of a manifest. `None` if there are none.
     pub(super) fn of(manifest: &Manifest, layout: &Layout, window: u64) -> Option<Self> {
-        let (first, _) = manifest.long_runs().next()?;
-        let codec = first.index.compression.as_ref()?.codec;
-        let files: BTreeSet<&str> =
-            manifest.long_runs().map(|(shard, _)| shard.object.url.as_str()).collect();
+        let files = recompress::long_run_files(manifest);
+        let (first, codec) = *files.first()?;
         let rows = manifest.long_runs().flat_map(|(shard, run)| &shard.index.blocks[run]);
         Some(Self {
             files: files.len() as u64,
             rows: rows.map(|block| u64::from(block.rows)).sum(),
             lanes: layout.runs.lanes,
             splits: (0..layout.streams).map(|stream| layout.splits(stream)).sum(),
-            file: first.object.url.clone(),
-            command: recompress::command(codec, &first.object.url),
+            first_files: files
+                .iter()
+                .take(recompress::MAX_LISTED_FILES)
+                .map(|(url, _)| (*url).to_owned())
+                .collect(),
+            command: recompress::command(codec, first),
             window: window.min(layout.split_rows),
             has_keys: !layout.runs.is_empty(),
             has_tiny_splits: layout.has_undivided_windows(),
@@ -106,12 +106,22 @@ impl LongRuns {
             ),
         };
         format!(
-            "\nlong runs\n  {} with {} can only be decompressed from their start: {mixing}\n  compress them again, such as {}: {}\n",
+            "\nlong runs\n  {} with {} can only be decompressed from their start: {mixing}\n  compress them again, such as the first one: {}\n{}",
             format_count(self.files, "file"),
             format_count(self.rows, "row"),
-            self.file,
-            self.command
+            self.command,
+            self.listed_files(),
         )
+    }
+}
+
+impl LongRuns {
+    fn listed_files(&self) -> String {
+        let mut text: String = self.first_files.iter().map(|url| format!("  {url}\n")).collect();
+        if let Some(more) = self.files.checked_sub(self.first_files.len() as u64).filter(|more| *more > 0) {
+            text.push_str(&format!("  and {}\n", format_count(more, "more file")));
+        }
+        text
     }
 }
 
@@ -135,7 +145,7 @@ mod tests {
             rows: 1_000_000,
             lanes: 16,
             splits: 100,
-            file: "s3://b/0.jsonl.zst".to_owned(),
+            first_files: ["s3://b/0.jsonl.zst", "s3://b/1.jsonl.zst"].map(str::to_owned).to_vec(),
             command: "zstd".to_owned(),
             window: 4096,
             is_mix: false,
@@ -146,7 +156,10 @@ mod tests {
 
             long runs
               40 files with 1000000 rows can only be decompressed from their start: only windows of 4096 rows are mixed, from 16 files in turn, each on one worker
-              compress them again, such as s3://b/0.jsonl.zst: zstd
+              compress them again, such as the first one: zstd
+              s3://b/0.jsonl.zst
+              s3://b/1.jsonl.zst
+              and 38 more files
         "#]]
         .assert_eq(&runs.to_text());
         let sequential = LongRuns { window: 0, ..runs };

@@ -1,11 +1,12 @@
 //! The compression of shards. Access points are packed: one list for each field.
 
-use feedline_data::compression::{AccessPoint, Codec, ShardCompression};
+use feedline_data::compression::{AccessPoint, Codec, ShardCompression, SourceCompression};
 
 use super::{Wire, WireError, enumeration};
 use crate::wire;
 
-enumeration!(Codec, { Gzip, Zstd, Bzip2, Xz });
+enumeration!(Codec, { Gzip, Zstd, Bzip2, Xz, Zlib });
+enumeration!(SourceCompression, { Uncompressed, Gzip, Zstd, Bzip2, Xz, Zlib });
 
 impl Wire<wire::ShardCompression> for ShardCompression {
     fn into_wire(self) -> wire::ShardCompression {

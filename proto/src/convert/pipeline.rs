@@ -24,7 +24,7 @@ enumeration!(OrderMode, { Deterministic, Relaxed });
 enumeration!(MixStop, { All, First, Restart });
 enumeration!(Remainder, { Emit, Drop, Carry });
 
-message!(Source, "source", { url, format, features, optional, credentials, kafka, mix, partitions, config, split, seeds, shard_filter, graph });
+message!(Source, "source", { url, format, features, optional, credentials, kafka, mix, compression, partitions, config, split, seeds, shard_filter, graph });
 message!(MixPart, "source.mix", { weight, source });
 message!(Mix, "source.mix", { parts, stop }, check: without_nested_mix);
 message!(Schema, "schema", { fields });

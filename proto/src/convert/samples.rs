@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use feedline_data::checkpoint::StepId;
 use feedline_data::checkpoint::{OpenRange, Position};
 use feedline_data::committed_offsets::PartitionOffset;
-use feedline_data::compression::{AccessPoint, Codec, ShardCompression};
+use feedline_data::compression::{AccessPoint, Codec, ShardCompression, SourceCompression};
 use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
@@ -91,6 +91,7 @@ pub(crate) fn source() -> Source {
         credentials: Some("imagenet".to_owned()),
         kafka: None,
         mix: None,
+        compression: Some(SourceCompression::Gzip),
         partitions: Some(Partitions::Hive),
         config: Some("en".to_owned()),
         split: Some("train".to_owned()),

@@ -203,7 +203,7 @@ fn damaged_gzip_files_are_one_sentence_and_lose_no_row_before_the_damage() {
 }
 
 #[test]
-fn lint_and_explain_name_a_long_run_and_the_command_that_compresses_it_again() {
+fn lint_index_and_explain_name_a_long_run_and_the_command_that_compresses_it_again() {
     let command = "zstd -dc a.jsonl.zst | split -b 4M --filter='zstd -c' > new/a.jsonl.zst";
     let scratch = Scratch::new();
     fs::create_dir(scratch.file("data")).expect("the scratch directory is writable");
@@ -231,12 +231,16 @@ fn lint_and_explain_name_a_long_run_and_the_command_that_compresses_it_again() {
     );
     assert_eq!(finding["message"].as_str(), Some(message.as_str()));
 
+    let indexed = scratch.call(&["index", &file]);
+    assert_eq!(indexed.status, 0, "{}", indexed.stderr);
+    assert!(indexed.stdout.ends_with(&format!("  {message}\n")), "{}", indexed.stdout);
+
     let explained = scratch.call(&["explain", &file, "--seconds", "1"]);
     assert_eq!(explained.status, 0, "{}", explained.stderr);
     let section = format!(
         "\nlong runs\n  1 file with {rows} rows can only be decompressed from their start: windows of 500 rows are mixed, and one worker \
-         at a time computes all splits with rows of the file; recompress it for more workers\n  compress them again, such as {url}: \
-         {command}\n"
+         at a time computes all splits with rows of the file; recompress it for more workers\n  compress them again, such as the \
+         first one: {command}\n  {url}\n"
     );
     assert!(explained.stdout.contains(&section), "{}", explained.stdout);
 }

@@ -182,24 +182,33 @@ fn bomb_of_rows(format: &str, compress: Compress) -> Vec<u8> {
     let body = vec![b'z'; ROW_BYTES];
     let row = |row: usize| match format {
         "webdataset" => [&tar_header(&format!("{row:05}.txt"), ROW_BYTES)[..], &body].concat(),
+        "jsonl" => [&b"{\"t\": \""[..], &body, b"\"}\n"].concat(),
         _ => [&body[..], b"\n"].concat(),
     };
     let part: Vec<u8> = (0..PART_BYTES / ROW_BYTES).flat_map(row).collect();
-    [compress(&part).repeat(PARTS), compress(bomb_end(format))].concat()
+    let start: &[u8] = if format == "csv" { b"t\n" } else { b"" };
+    let end: &[u8] = match format {
+        "webdataset" => &[0; 1024],
+        "jsonl" => b"{\"t\": \"last\"}\n",
+        _ => b"last\n",
+    };
+    [compress(start), compress(&part).repeat(PARTS), compress(end)].concat()
 }
 
 /// A file with a row that is larger than the memory.
 fn bomb_of_one_row(format: &str, compress: Compress) -> Vec<u8> {
     let start = match format {
         "webdataset" => tar_header("row.txt", PARTS * PART_BYTES),
+        "jsonl" => b"{\"t\": \"first\"}\n{\"t\": \"".to_vec(),
         _ => b"first\n".to_vec(),
     };
     let part = vec![b'z'; PART_BYTES];
-    [compress(&start), compress(&part).repeat(PARTS), compress(bomb_end(format))].concat()
-}
-
-fn bomb_end(format: &str) -> &'static [u8] {
-    if format == "webdataset" { &[0; 1024] } else { b"\nlast\n" }
+    let end: &[u8] = match format {
+        "webdataset" => &[0; 1024],
+        "jsonl" => b"\"}\n",
+        _ => b"\nlast\n",
+    };
+    [compress(&start), compress(&part).repeat(PARTS), compress(end)].concat()
 }
 
 /// Returns the header of a file in an archive.
@@ -218,18 +227,21 @@ fn tar_header(name: &str, bytes: usize) -> Vec<u8> {
 #[test]
 fn peak_memory_stays_under_the_budget_with_decompression_bombs() {
     let gzip: Compress = |content| compress::gzip(content, 6);
-    let codecs: [(&str, &str, Compress); 5] = [
+    let codecs: [(&str, &str, Compress); 8] = [
         ("txt.gz", "text", gzip),
         ("txt.zst", "text", compress::zstd_run),
         ("txt.xz", "text", compress::xz),
         ("txt.bz2", "text", compress::bzip2),
         ("tar.gz", "webdataset", gzip),
+        ("tar.zst", "webdataset", compress::zstd_run),
+        ("jsonl.gz", "jsonl", gzip),
+        ("csv.zst", "csv", compress::zstd_run),
     ];
     let scratch = Scratch::new();
     fs::create_dir(scratch.file("data")).expect("the scratch directory is writable");
     for (ending, format, compress) in codecs {
-        // The end of the text has an empty line and another one.
-        let rows = PARTS * (PART_BYTES / ROW_BYTES) + if format == "text" { 2 } else { 0 };
+        // The end of all but archives has another row.
+        let rows = PARTS * (PART_BYTES / ROW_BYTES) + usize::from(format != "webdataset");
         for (kind, bomb) in
             [("rows", bomb_of_rows(format, compress)), ("one-row", bomb_of_one_row(format, compress))]
         {

@@ -5,7 +5,7 @@ use feedline_data::compression::{AccessPoint, Codec};
 use crate::bzip2::{self, Bzip2Decoder};
 use crate::decoder::{DecodeError, StreamDecoder};
 use crate::error_guard::ErrorGuard;
-use crate::gzip::GzipDecoder;
+use crate::gzip::{Framing, GzipDecoder};
 use crate::xz::XzDecoder;
 use crate::zstd::ZstdDecoder;
 
@@ -15,6 +15,9 @@ pub const DETECTION_BYTES: u64 = 12;
 /// Maximum bit offset of an access point: no shard is larger, and no offset of a decoder overflows.
 const MAX_BIT_OFFSET: u64 = 1 << 60;
 
+/// The magics of a block of bzip2, and of the end of a stream without blocks.
+const BZIP2_MAGICS: [&[u8]; 2] = [b"1AY&SY", b"\x17rE8P\x90"];
+
 /// Detects the codec of data from its first [`DETECTION_BYTES`] bytes.
 pub fn detect(start: &[u8]) -> Option<Codec> {
     match start {
@@ -22,9 +25,8 @@ pub fn detect(start: &[u8]) -> Option<Codec> {
         [0x1f, 0x8b] | [0x1f, 0x8b, 8] | [0x1f, 0x8b, 8, 0..=0x1f, ..] => Some(Codec::Gzip),
         // A file of `pzstd` begins with a skippable frame.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Codec::Zstd),
-        // The magic of a block, or of the end of an empty stream.
         [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..]
-            if rest.starts_with(b"1AY&SY") || rest.starts_with(b"\x17rE8P\x90") || rest.is_empty() =>
+            if rest.is_empty() || BZIP2_MAGICS.iter().any(|magic| rest.starts_with(magic)) =>
         {
             Some(Codec::Bzip2)
         }
@@ -33,16 +35,36 @@ pub fn detect(start: &[u8]) -> Option<Codec> {
     }
 }
 
+/// Whether these few bytes are the beginning of what identifies a file of a codec.
+pub fn is_truncated_magic(codec: Codec, bytes: &[u8]) -> bool {
+    match codec {
+        Codec::Gzip => [0x1f, 0x8b, 8].starts_with(bytes),
+        Codec::Zstd => [0x28, 0xb5, 0x2f, 0xfd].starts_with(bytes),
+        Codec::Bzip2 => match bytes {
+            [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] => BZIP2_MAGICS.iter().any(|magic| magic.starts_with(rest)),
+            _ => b"BZh".starts_with(bytes),
+        },
+        Codec::Xz => [0xfd, b'7', b'z', b'X', b'Z', 0].starts_with(bytes),
+        Codec::Zlib => matches!(*bytes, [] | [0x08 | 0x18 | 0x28 | 0x38 | 0x48 | 0x58 | 0x68 | 0x78]),
+    }
+}
+
+/// Whether data may begin with a zlib stream. Two bytes determine it, so other data may look like one.
+pub fn may_be_zlib(start: &[u8]) -> bool {
+    matches!(*start, [first, second, ..] if Framing::is_zlib_start(first, second))
+}
+
 /// Creates a decoder that starts at the start of a shard.
 ///
 /// # Errors
 /// Returns an error if a decoder cannot be created.
 pub fn start(codec: Codec) -> Result<Box<dyn StreamDecoder>, DecodeError> {
     match codec {
-        Codec::Gzip => Ok(guarded(GzipDecoder::start())),
+        Codec::Gzip => Ok(guarded(GzipDecoder::start(Framing::Gzip))),
         Codec::Zstd => Ok(guarded(ZstdDecoder::start()?)),
         Codec::Bzip2 => Ok(guarded(Bzip2Decoder::start())),
         Codec::Xz => Ok(guarded(XzDecoder::start())),
+        Codec::Zlib => Ok(guarded(GzipDecoder::start(Framing::Zlib))),
     }
 }
 
@@ -55,10 +77,11 @@ pub fn resume(codec: Codec, point: &AccessPoint) -> Result<Box<dyn StreamDecoder
         return Err(DecodeError::index(point.bit_offset / 8));
     }
     match codec {
-        Codec::Gzip => Ok(guarded(GzipDecoder::resume(point)?)),
+        Codec::Gzip => Ok(guarded(GzipDecoder::resume(Framing::Gzip, point)?)),
         Codec::Zstd => Ok(guarded(ZstdDecoder::resume(point)?)),
         Codec::Bzip2 => Ok(guarded(Bzip2Decoder::resume(point)?)),
         Codec::Xz => Ok(guarded(XzDecoder::resume(point)?)),
+        Codec::Zlib => Ok(guarded(GzipDecoder::resume(Framing::Zlib, point)?)),
     }
 }
 
@@ -78,6 +101,6 @@ pub fn store_content(codec: Codec, point: &mut AccessPoint, content: &[u8]) {
 pub fn stored_content(codec: Codec, point: &AccessPoint) -> &[u8] {
     match codec {
         Codec::Bzip2 => point.state.get(bzip2::STATE_BYTES..).unwrap_or_default(),
-        Codec::Gzip | Codec::Zstd | Codec::Xz => &[],
+        Codec::Gzip | Codec::Zstd | Codec::Xz | Codec::Zlib => &[],
     }
 }

@@ -1,4 +1,5 @@
-//! gzip files (RFC 1952): members, each with a deflate stream. Decoding can start at every deflate block.
+//! gzip files (RFC 1952): members, each with a deflate stream. Decoding can start at every deflate block. Files of zlib streams
+//! (RFC 1950) differ only in the headers and trailers.
 
 mod bits;
 mod huffman;
@@ -13,7 +14,8 @@ use feedline_data::compression::AccessPoint;
 use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
 use bits::PartialByte;
 use inflate::{Inflate, InflateEvent};
-use member::{HeaderReader, MemberContent};
+pub(crate) use member::Framing;
+use member::{HeaderReader, MAX_TRAILER_BYTES, MemberContent};
 use symbols::{ContentOutput, IgnoreMatches};
 use window::WINDOW_BYTES;
 
@@ -21,7 +23,6 @@ use window::WINDOW_BYTES;
 const MEMBER_START: u64 = 0;
 /// Tag of a boundary at the start of a deflate block.
 const BLOCK_START: u64 = 1;
-const TRAILER_BYTES: usize = 8;
 /// The fix at the end of error messages.
 const FIX: &str = "write the file again";
 
@@ -33,15 +34,16 @@ enum State {
     SkipBits(u32),
     Deflate,
     Trailer {
-        read: [u8; TRAILER_BYTES],
+        read: [u8; MAX_TRAILER_BYTES],
         at: usize,
     },
     /// Zeros after a member, which may end the file.
     Padding,
 }
 
-/// Decodes a gzip file.
+/// Decodes a file of gzip members, or of zlib streams, which are called members too.
 pub(crate) struct GzipDecoder {
+    framing: Framing,
     state: State,
     inflate: Inflate,
     /// The content of the current member; `None` after a start within the member.
@@ -55,11 +57,12 @@ pub(crate) struct GzipDecoder {
 }
 
 impl GzipDecoder {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(framing: Framing) -> Self {
         Self {
-            state: State::Header(HeaderReader::new()),
+            framing,
+            state: State::Header(HeaderReader::new(framing)),
             inflate: Inflate::new(),
-            member: Some(MemberContent::default()),
+            member: Some(MemberContent::new(framing)),
             available: 0,
             history: Vec::new(),
             offset: 0,
@@ -67,17 +70,17 @@ impl GzipDecoder {
         }
     }
 
-    pub(crate) fn resume(point: &AccessPoint) -> Result<Self, DecodeError> {
+    pub(crate) fn resume(framing: Framing, point: &AccessPoint) -> Result<Self, DecodeError> {
         let (offset, bit) = (point.bit_offset / 8, (point.bit_offset % 8) as u32);
         if point.state.is_empty() {
-            return Ok(Self { offset, ..Self::start() });
+            return Ok(Self { offset, ..Self::start(framing) });
         }
         let history = window::decode(&point.state).map_err(|reason| DecodeError { offset, reason })?;
         // Zeros before the first byte that is used.
         let mut whole = vec![0; WINDOW_BYTES - history.len()];
         whole.extend(history);
         let state = if bit > 0 { State::SkipBits(bit) } else { State::Deflate };
-        Ok(Self { state, member: None, available: WINDOW_BYTES, history: whole, offset, ..Self::start() })
+        Ok(Self { state, member: None, available: WINDOW_BYTES, history: whole, offset, ..Self::start(framing) })
     }
 
     fn error(&self, consumed: usize, reason: impl std::fmt::Display) -> DecodeError {
@@ -104,9 +107,9 @@ impl GzipDecoder {
                 State::Trailer { read, at: read_bytes } => {
                     read[*read_bytes] = byte;
                     *read_bytes += 1;
-                    if *read_bytes == TRAILER_BYTES {
+                    if *read_bytes == self.framing.trailer_bytes() {
                         let read = *read;
-                        self.state = State::Header(HeaderReader::new());
+                        self.state = State::Header(HeaderReader::new(self.framing));
                         let verified = self.member.take().map_or(Ok(()), |member| member.verify(read));
                         verified.map_err(|reason| (at + 1, reason))?;
                         return Ok((at + 1, FrameEvent::EndOfMember));
@@ -114,7 +117,7 @@ impl GzipDecoder {
                 }
                 State::Padding if byte == 0 => {}
                 State::Padding => {
-                    self.state = State::Header(HeaderReader::new());
+                    self.state = State::Header(HeaderReader::new(self.framing));
                     return Ok((at, FrameEvent::EndOfMember));
                 }
             }
@@ -124,7 +127,7 @@ impl GzipDecoder {
 
     fn start_member(&mut self) {
         self.inflate.restart(PartialByte::default());
-        self.member = Some(MemberContent::default());
+        self.member = Some(MemberContent::new(self.framing));
         self.available = 0;
         self.state = State::Deflate;
     }
@@ -187,7 +190,8 @@ impl StreamDecoder for GzipDecoder {
                 let (read, event) = self
                     .inflate(&input[consumed..], content, filled + self.produced)
                     .map_err(|(at, reason)| {
-                        self.error(consumed + at, format!("the gzip data is damaged, because {reason}"))
+                        let name = self.framing.name();
+                        self.error(consumed + at, format!("the {name} data is damaged, because {reason}"))
                     })?;
                 consumed += read;
                 match event {
@@ -199,7 +203,7 @@ impl StreamDecoder for GzipDecoder {
                         break Event::Boundary(Boundary { bit_offset, tag: BLOCK_START });
                     }
                     InflateEvent::EndOfStream => {
-                        self.state = State::Trailer { read: [0; TRAILER_BYTES], at: 0 };
+                        self.state = State::Trailer { read: [0; MAX_TRAILER_BYTES], at: 0 };
                     }
                 }
             }
@@ -231,7 +235,7 @@ impl StreamDecoder for GzipDecoder {
             }
             return Err(DecodeError {
                 offset: self.offset - consumed as u64 + input.len() as u64,
-                reason: format!("the gzip data is truncated: {FIX}"),
+                reason: format!("the {} data is truncated: {FIX}", self.framing.name()),
             });
         }
         Ok(Step { consumed, produced: self.produced, event })

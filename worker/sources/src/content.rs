@@ -14,10 +14,12 @@ mod runs;
 use std::ops::Range;
 
 use bytes::Bytes;
-use feedline_compression::{DETECTION_BYTES, detect};
-use feedline_data::compression::{Codec, ShardCompression};
+use feedline_compression::{DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib};
+use feedline_data::compression::{Codec, ShardCompression, SourceCompression};
+use feedline_data::pipeline::{Format, Source};
 
 use crate::error::SourceError;
+use crate::formats::tfrecord::is_record;
 use crate::object::{BufferSpan, Object};
 use crate::reader::BlockRead;
 use crate::window::ReadWindow;
@@ -32,13 +34,50 @@ use range::RangeSource;
 use runs::RunPart;
 pub(crate) use runs::group_of_part;
 
-/// Whether a shard is compressed as a whole. `is_plain` returns whether its first bytes are those of an uncompressed shard.
-pub(crate) async fn is_compressed(
-    object: &Object,
-    is_plain: impl Fn(&[u8]) -> bool,
-) -> Result<bool, SourceError> {
+/// Whether a shard is compressed as a whole.
+pub(crate) async fn is_compressed(object: &Object) -> Result<bool, SourceError> {
     let start = object.read(0..object.size_bytes().min(DETECTION_BYTES)).await?;
-    Ok(!is_plain(&start) && detect(&start).is_some())
+    Ok(codec_of(object, &start).is_some())
+}
+
+/// The codec of a shard: the declared one, or the one that its first bytes determine. The length of a TFRecord may look like the
+/// magic of a codec, but its checksum does not.
+fn codec_of(object: &Object, start: &[u8]) -> Option<Codec> {
+    let FileCompression { declared, has_records } = object.compression();
+    match declared {
+        Some(declared) => declared.codec(),
+        None if has_records && is_record(start) => None,
+        None if has_records && may_be_zlib(start) => Some(Codec::Zlib),
+        None => detect(start).or_else(|| codec_in_name(object, start)),
+    }
+}
+
+/// The codec in the name of a shard that has fewer bytes than determine a codec, because it is truncated.
+fn codec_in_name(object: &Object, start: &[u8]) -> Option<Codec> {
+    let codec = match object.shard().url.rsplit('.').next()? {
+        "gz" | "tgz" => Codec::Gzip,
+        "zst" => Codec::Zstd,
+        "bz2" => Codec::Bzip2,
+        "xz" => Codec::Xz,
+        _ => return None,
+    };
+    let is_truncated = start.len() as u64 == object.size_bytes() && is_truncated_magic(codec, start);
+    is_truncated.then_some(codec)
+}
+
+/// What determines the codec of a shard, except for its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FileCompression {
+    /// The compression that the source declares.
+    pub(crate) declared: Option<SourceCompression>,
+    /// Whether the content consists of TFRecords, which TensorFlow also compresses with zlib.
+    pub(crate) has_records: bool,
+}
+
+impl FileCompression {
+    pub(crate) fn of(source: &Source) -> Self {
+        Self { declared: source.compression, has_records: source.format == Format::TfRecord }
+    }
 }
 
 /// The content of a shard, for reads of ranges.
@@ -118,20 +157,11 @@ pub(crate) enum ContentWindow<'a> {
 }
 
 impl<'a> ContentWindow<'a> {
-    /// Opens the shard and detects its compression.
+    /// Opens the shard and determines its compression.
     pub(crate) async fn open(object: &'a Object) -> Result<Self, SourceError> {
-        Self::open_unless(object, |_| false).await
-    }
-
-    /// Opens the shard and detects its compression. `is_plain` returns whether its first bytes are those of an uncompressed
-    /// shard.
-    pub(crate) async fn open_unless(
-        object: &'a Object,
-        is_plain: impl Fn(&[u8]) -> bool,
-    ) -> Result<Self, SourceError> {
         let mut window = ReadWindow::new(object);
         let start = window.read_from(0, DETECTION_BYTES).await?;
-        let Some(codec) = detect(start).filter(|_| !is_plain(start)) else { return Ok(Self::Plain(window)) };
+        let Some(codec) = codec_of(object, start) else { return Ok(Self::Plain(window)) };
         let decoder = feedline_compression::start(codec)
             .map_err(|error| SourceError::unsupported(object.shard(), error.reason))?;
         let start = start.to_vec();

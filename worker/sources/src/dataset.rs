@@ -12,7 +12,7 @@ use feedline_data::manifest::{IndexedShard, ShardDigest, ShardRef};
 use feedline_data::pipeline::{Format, Partitions, Source};
 use feedline_data::tenants::TenantReads;
 
-use crate::content::RunTurn;
+use crate::content::{FileCompression, RunTurn};
 use crate::error::SourceError;
 use crate::formats;
 use crate::graph_description;
@@ -313,6 +313,7 @@ impl DatasetPart {
         let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
         let object = self.reads.object(store, location.key()?, shard.clone());
+        let object = object.with_compression(FileCompression::of(&self.source));
         Ok(object.with_file(file).with_beginning(size_bytes))
     }
 }

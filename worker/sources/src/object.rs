@@ -16,7 +16,7 @@ use object_store::path::Path as Key;
 use object_store::{Extensions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::time::{Instant, sleep};
 
-use crate::content::Decoders;
+use crate::content::{Decoders, FileCompression};
 use crate::digest::DigestRecorder;
 use crate::error::{STORE_FIX, SourceError};
 use crate::local::{self, LocalFile};
@@ -57,6 +57,7 @@ pub(crate) struct Object {
     decoders: Arc<Decoders>,
     /// The listed shard, if `shard` is only its beginning.
     listed: Option<ShardRef>,
+    compression: FileCompression,
     /// How long a failing read is retried.
     retry_budget: Duration,
     /// The job that reads the shard; 0 without a job.
@@ -84,6 +85,7 @@ impl Object {
             part: None,
             decoders: Arc::default(),
             listed: None,
+            compression: FileCompression::default(),
             retry_budget: DEFAULT_RETRY_BUDGET,
             job: JobId(0),
             merged_reads: None,
@@ -99,6 +101,15 @@ impl Object {
     /// Hashes the bytes that are read.
     pub(crate) fn with_digest(self) -> Self {
         Self { digest: Some(DigestRecorder::default()), ..self }
+    }
+
+    /// Sets what determines the codec of the shard.
+    pub(crate) fn with_compression(self, compression: FileCompression) -> Self {
+        Self { compression, ..self }
+    }
+
+    pub(crate) fn compression(&self) -> FileCompression {
+        self.compression
     }
 
     /// Whether the object is a file on a local disk.

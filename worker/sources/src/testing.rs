@@ -43,6 +43,15 @@ pub(crate) fn fixture(bytes: &[u8], format: Format, features: &[(&str, &str)]) -
     Fixture { directory, dataset }
 }
 
+/// A directory with one file of this name in it, and the dataset that reads it with the settings of the source.
+pub(crate) fn fixture_of(name: &str, bytes: &[u8], source: Source) -> Fixture {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    write_settled(&directory.path().join(name), bytes);
+    let source = Source { url: vec![path(directory.path(), name)], ..source };
+    let dataset = Dataset::new(source, Stores::new(Vec::new())).expect("the url is sound");
+    Fixture { directory, dataset }
+}
+
 /// Writes a file with an older modification time, because a file that has just been written would have to settle before it is indexed.
 pub(crate) fn write_settled(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("the test's data is sound");

@@ -4,6 +4,7 @@ use super::{
     EndOffset, Format, KafkaOptions, Mix, OnError, Operator, OperatorKind, OrderMode, Partitions, Pipeline,
     PipelineError, Shuffle, Source,
 };
+use crate::compression::SourceCompression;
 
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ impl Source {
             credentials: None,
             kafka: None,
             mix: None,
+            compression: None,
             partitions: None,
             config: None,
             split: None,
@@ -145,6 +147,13 @@ impl Source {
     /// Whether a dataset of the source consists of topics.
     pub fn has_topics(&self) -> bool {
         self.datasets().iter().any(|dataset| dataset.format == Format::Kafka)
+    }
+
+    /// Declares the compression of all objects, instead of determining it from their first bytes.
+    #[must_use]
+    pub fn compression(mut self, compression: SourceCompression) -> Self {
+        self.compression = Some(compression);
+        self
     }
 
     /// Sets how columns are derived from the names of directories.

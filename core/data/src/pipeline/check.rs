@@ -126,6 +126,14 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
             return Err(CheckError::new(ErrorPath::Source(key), sentence));
         }
     }
+    if source.compression.is_some() && !source.format.has_compressed_files() {
+        let format = source.format.name();
+        let sentence = format!(
+            "files of the format {format} are not compressed as a whole; remove `compression`, which is for tfrecord, webdataset, jsonl, csv \
+             and text"
+        );
+        return Err(CheckError::new(ErrorPath::Source("compression"), sentence));
+    }
     for (column, data_name) in &source.features {
         if column.is_empty() || data_name.is_empty() {
             return Err(CheckError::new(

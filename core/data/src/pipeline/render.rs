@@ -73,6 +73,9 @@ fn dataset_summary(source: &Source) -> String {
     if let Some(name) = &source.credentials {
         summary.push_str(&format!(", credentials {name}"));
     }
+    if let Some(compression) = source.compression {
+        summary.push_str(&format!(", compression {}", compression.name()));
+    }
     if source.partitions == Some(Partitions::Hive) {
         summary.push_str(", partitions hive");
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use self::kafka::KafkaEntries;
 use self::urls::{Urls, set_once};
 use super::spec::{Format, Mix, MixPart, MixStop, Partitions, Source};
+use crate::compression::SourceCompression;
 
 mod kafka;
 mod urls;
@@ -19,6 +20,7 @@ const SOURCE_KEYS: &[&str] = &[
     "format",
     "features",
     "credentials",
+    "compression",
     "partitions",
     "config",
     "split",
@@ -42,6 +44,7 @@ const PART_KEYS: &[&str] = &[
     "format",
     "features",
     "credentials",
+    "compression",
     "partitions",
     "config",
     "split",
@@ -64,6 +67,7 @@ struct SourceEntries {
     format: Option<Format>,
     features: Option<BTreeMap<String, Feature>>,
     credentials: Option<String>,
+    compression: Option<SourceCompression>,
     partitions: Option<Partitions>,
     config: Option<String>,
     split: Option<String>,
@@ -87,6 +91,7 @@ impl SourceEntries {
                         set_once(&mut entries.credentials, "credentials", name)?;
                     }
                 }
+                "compression" => set_once(&mut entries.compression, "compression", map.next_value()?)?,
                 "partitions" => set_once(&mut entries.partitions, "partitions", map.next_value()?)?,
                 "config" => set_once(&mut entries.config, "config", map.next_value()?)?,
                 "split" => set_once(&mut entries.split, "split", map.next_value()?)?,
@@ -107,6 +112,7 @@ impl SourceEntries {
                 ("format", self.format.is_some()),
                 ("features", self.features.is_some()),
                 ("credentials", self.credentials.is_some()),
+                ("compression", self.compression.is_some()),
                 ("partitions", self.partitions.is_some()),
                 ("config", self.config.is_some()),
                 ("split", self.split.is_some()),
@@ -142,6 +148,7 @@ impl SourceEntries {
             credentials: self.credentials,
             kafka: self.kafka.into_options(format)?.map(Box::new),
             mix: None,
+            compression: self.compression,
             partitions: self.partitions,
             config: self.config,
             split: self.split,
@@ -255,6 +262,9 @@ fn write_dataset<M: SerializeMap>(source: &Source, map: &mut M) -> Result<(), M:
     }
     if let Some(options) = &source.kafka {
         kafka::write_options(options, map)?;
+    }
+    if let Some(compression) = &source.compression {
+        map.serialize_entry("compression", compression)?;
     }
     if let Some(partitions) = &source.partitions {
         map.serialize_entry("partitions", partitions)?;

@@ -14,6 +14,7 @@ pub use self::kafka::*;
 pub use self::period::Period;
 pub use self::timestamp::Timestamp;
 use super::OperatorKind;
+use crate::compression::SourceCompression;
 
 /// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when
 /// the meaning of a key changes. A new operator does not need a new version, because a release without the operator rejects
@@ -64,6 +65,8 @@ pub struct Source {
     pub kafka: Option<Box<KafkaOptions>>,
     /// The datasets to mix. Replaces the other fields.
     pub mix: Option<Mix>,
+    /// The compression of the objects. `None` determines it for each object from its first bytes.
+    pub compression: Option<SourceCompression>,
     /// How columns are derived from the names of directories. `None` ignores the names.
     pub partitions: Option<Partitions>,
     /// The configuration of a Hugging Face dataset. `None` selects the default configuration.
@@ -132,6 +135,11 @@ macro_rules! formats {
         impl Format {
             /// All formats.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// Whether whole files of the format may be compressed.
+            pub fn has_compressed_files(self) -> bool {
+                matches!(self, Self::TfRecord | Self::WebDataset | Self::Jsonl | Self::Csv | Self::Text)
+            }
 
             /// The name used in pipeline files and messages, such as `tfrecord`.
             pub fn name(self) -> &'static str {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::parameter_checks::MAX_TENSOR_LENGTH;
 use super::*;
+use crate::compression::SourceCompression;
 use crate::graph::{NegativeMode, NegativeWeights, TemporalStrategy};
 use crate::schema::ScalarType;
 
@@ -93,11 +94,14 @@ fn sources() -> impl Strategy<Value = Source> {
         .prop_filter("needs topics or one folder", |format| !matches!(format, Format::Kafka | Format::Graph));
     let features = prop::collection::btree_map(text(), text(), 0..4);
     let credentials = prop::option::of("[a-z0-9_.-]{1,9}");
-    (prop::collection::vec(text(), 1..4), formats, features, credentials).prop_map(
-        |(url, format, features, credentials)| Source {
+    let compressions = [SourceCompression::Uncompressed, SourceCompression::Zlib];
+    let compression = prop::option::of(prop::sample::select(compressions.to_vec()));
+    (prop::collection::vec(text(), 1..4), formats, features, credentials, compression).prop_map(
+        |(url, format, features, credentials, compression)| Source {
             features,
             url,
             credentials,
+            compression: compression.filter(|_| format.has_compressed_files()),
             ..Source::new(format, "")
         },
     )

@@ -1,4 +1,48 @@
-//! The header and the trailer of a gzip member (RFC 1952).
+//! The header and the trailer of a gzip member (RFC 1952) or of a zlib stream (RFC 1950).
+
+use simd_adler32::Adler32;
+
+/// What surrounds a deflate stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Gzip,
+    Zlib,
+}
+
+pub(super) const MAX_TRAILER_BYTES: usize = 8;
+
+impl Framing {
+    /// Whether a file may begin with these two bytes, which state the method and the size of the window. A dictionary is not supported.
+    pub(crate) fn is_zlib_start(first: u8, second: u8) -> bool {
+        let is_deflate = first & 0x0f == 8 && first >> 4 <= 7;
+        is_deflate && second & ZLIB_DICTIONARY == 0 && u16::from_be_bytes([first, second]).is_multiple_of(31)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Zlib => "zlib",
+        }
+    }
+
+    /// The part of a file that has a header and a trailer.
+    fn member(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip member",
+            Self::Zlib => "zlib stream",
+        }
+    }
+
+    pub(super) fn trailer_bytes(self) -> usize {
+        match self {
+            Self::Gzip => MAX_TRAILER_BYTES,
+            Self::Zlib => 4,
+        }
+    }
+}
+
+/// The flag of a preset dictionary in the second byte of a zlib stream.
+const ZLIB_DICTIONARY: u8 = 1 << 5;
 
 /// The flags of a header.
 const HAS_HEADER_CRC: u8 = 1 << 1;
@@ -12,6 +56,7 @@ const FIXED_BYTES: usize = 10;
 /// Reads a header in pieces.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeaderReader {
+    framing: Framing,
     part: Part,
     /// The flags of parts that follow.
     flags: u8,
@@ -20,6 +65,8 @@ pub(super) struct HeaderReader {
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Fixed { at: usize },
+    /// The second byte of a zlib stream.
+    Zlib { first: u8 },
     ExtraLength { low: Option<u8> },
     Extra { left: usize },
     Name,
@@ -28,8 +75,8 @@ enum Part {
 }
 
 impl HeaderReader {
-    pub(super) fn new() -> Self {
-        Self { part: Part::Fixed { at: 0 }, flags: 0 }
+    pub(super) fn new(framing: Framing) -> Self {
+        Self { framing, part: Part::Fixed { at: 0 }, flags: 0 }
     }
 
     /// Whether no byte was read.
@@ -40,6 +87,14 @@ impl HeaderReader {
     /// Reads the next byte. Returns whether the header is complete.
     pub(super) fn push(&mut self, byte: u8) -> Result<bool, String> {
         self.part = match self.part {
+            Part::Fixed { .. } if self.framing == Framing::Zlib => Part::Zlib { first: byte },
+            Part::Zlib { first } if Framing::is_zlib_start(first, byte) => return Ok(self.next_part()),
+            Part::Zlib { first } => {
+                return Err(match u16::from_be_bytes([first, byte]).is_multiple_of(31) && first & 0x0f == 8 {
+                    true => "the zlib stream needs a dictionary or has an unknown size of the window".to_owned(),
+                    false => "the data is not a zlib stream".to_owned(),
+                });
+            }
             Part::Fixed { at } => {
                 self.check_fixed(at, byte)?;
                 if at + 1 < FIXED_BYTES {
@@ -101,25 +156,46 @@ impl HeaderReader {
 }
 
 /// The checksum and the size of the content of a member.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub(super) struct MemberContent {
-    crc: crc32fast::Hasher,
+    checksum: Checksum,
     bytes: u64,
 }
 
+#[derive(Clone)]
+enum Checksum {
+    Crc(crc32fast::Hasher),
+    Adler(Adler32),
+}
+
 impl MemberContent {
+    pub(super) fn new(framing: Framing) -> Self {
+        let checksum = match framing {
+            Framing::Gzip => Checksum::Crc(crc32fast::Hasher::new()),
+            Framing::Zlib => Checksum::Adler(Adler32::new()),
+        };
+        Self { checksum, bytes: 0 }
+    }
+
     pub(super) fn add(&mut self, content: &[u8]) {
-        self.crc.update(content);
+        match &mut self.checksum {
+            Checksum::Crc(crc) => crc.update(content),
+            Checksum::Adler(adler) => adler.write(content),
+        }
         self.bytes += content.len() as u64;
     }
 
     /// Compares the content with a trailer.
-    pub(super) fn verify(self, trailer: [u8; 8]) -> Result<(), String> {
+    pub(super) fn verify(self, trailer: [u8; MAX_TRAILER_BYTES]) -> Result<(), String> {
         let [c0, c1, c2, c3, s0, s1, s2, s3] = trailer;
-        if self.crc.finalize() != u32::from_le_bytes([c0, c1, c2, c3]) {
-            return Err("the checksum of a gzip member does not match its content".to_owned());
+        let (framing, is_sound) = match self.checksum {
+            Checksum::Crc(crc) => (Framing::Gzip, crc.finalize() == u32::from_le_bytes([c0, c1, c2, c3])),
+            Checksum::Adler(adler) => (Framing::Zlib, adler.finish() == u32::from_be_bytes([c0, c1, c2, c3])),
+        };
+        if !is_sound {
+            return Err(format!("the checksum of a {} does not match its content", framing.member()));
         }
-        if self.bytes as u32 != u32::from_le_bytes([s0, s1, s2, s3]) {
+        if framing == Framing::Gzip && self.bytes as u32 != u32::from_le_bytes([s0, s1, s2, s3]) {
             return Err("the size of a gzip member does not match its content".to_owned());
         }
         Ok(())

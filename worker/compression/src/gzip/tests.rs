@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use flate2::write::{DeflateEncoder, GzEncoder};
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use flate2::{Compression, GzBuilder};
 use proptest::prelude::*;
 
@@ -78,7 +78,11 @@ fn decode_with(mut decoder: Box<dyn StreamDecoder>, input: &[u8], piece: usize, 
 }
 
 fn decode(input: &[u8]) -> Decoded {
-    decode_with(Box::new(GzipDecoder::start()), input, 1 << 20, 1 << 20)
+    decode_as(Framing::Gzip, input)
+}
+
+fn decode_as(framing: Framing, input: &[u8]) -> Decoded {
+    decode_with(Box::new(GzipDecoder::start(framing)), input, 1 << 20, 1 << 20)
 }
 
 fn check(input: &[u8], expected: &[u8]) -> Decoded {
@@ -90,13 +94,17 @@ fn check(input: &[u8], expected: &[u8]) -> Decoded {
 
 /// Starts at every boundary, and compares the content with that of a sequential pass.
 fn check_access_points(input: &[u8], decoded: &Decoded) {
-    let decoder = GzipDecoder::start();
+    check_access_points_as(Framing::Gzip, input, decoded);
+}
+
+fn check_access_points_as(framing: Framing, input: &[u8], decoded: &Decoded) {
+    let decoder = GzipDecoder::start(framing);
     for (boundary, length) in &decoded.boundaries {
         let history = &decoded.content[length.saturating_sub(WINDOW_BYTES)..*length];
         let compressed = &input[(boundary.bit_offset / 8) as usize..];
         let state = decoder.access_state(boundary, history, compressed);
         let point = AccessPoint { bit_offset: boundary.bit_offset, content_offset: *length as u64, state };
-        let resumed = GzipDecoder::resume(&point).unwrap();
+        let resumed = GzipDecoder::resume(framing, &point).unwrap();
         let rest = decode_with(Box::new(resumed), compressed, 4096, 70_000);
         assert_eq!(rest.error, None);
         assert!(rest.content == decoded.content[*length..], "the content after {boundary:?} differs");
@@ -157,6 +165,53 @@ fn checksums_sizes_and_trailing_data_are_checked() {
     }
 }
 
+fn zlib(content: &[u8], level: u32) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(level));
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn zlib_streams_are_decoded_from_every_boundary_and_checked() {
+    for content in [text(400_000, 5), noise(150_000), Vec::new()] {
+        for level in [0, 1, 6, 9] {
+            let file = [zlib(&content, level), zlib(&content, 1)].concat();
+            let decoded = decode_as(Framing::Zlib, &file);
+            assert_eq!(decoded.error, None);
+            assert!(decoded.content == content.repeat(2), "the content differs");
+            check_access_points_as(Framing::Zlib, &file, &decoded);
+        }
+    }
+    let content = text(3_000, 3);
+    let file = zlib(&content, 6);
+    let error = |file: &[u8]| {
+        let decoded = decode_as(Framing::Zlib, file);
+        assert!(content.starts_with(&decoded.content));
+        decoded.error.unwrap()
+    };
+    for at in 1..=4 {
+        let mut damaged = file.clone();
+        damaged[file.len() - at] ^= 0x10;
+        let found = error(&damaged);
+        assert_eq!(found.offset, file.len() as u64);
+        assert!(found.reason.starts_with("the checksum of a zlib stream does not match"), "{found}");
+    }
+    for end in 1..file.len() {
+        let found = error(&file[..end]);
+        assert!(found.reason.starts_with("the zlib data is truncated"), "{found}");
+        assert_eq!(found.offset, end as u64);
+    }
+    for garbage in [&b"garbage"[..], &[0, 0, 1], &[0x1f, 0x8b, 8]] {
+        let found = error(&[&file, garbage].concat());
+        assert!(found.offset > file.len() as u64, "{found:?}");
+    }
+    // The method is not deflate, a dictionary is needed, and the window is too large.
+    for start in [[0x79, 0x9c], [0x78, 0xbb], [0x88, 0x1c]] {
+        assert!(!Framing::is_zlib_start(start[0], start[1]));
+        assert!(!error(&[&start[..], &file[2..]].concat()).reason.is_empty());
+    }
+}
+
 #[test]
 fn a_file_that_ends_at_any_byte_is_truncated_and_its_content_is_a_prefix() {
     let content = text(3_000, 4);
@@ -199,8 +254,8 @@ fn a_sparse_window_is_much_smaller_than_the_whole_window() {
     let (boundary, length) = *decoded.boundaries.iter().find(|(_, length)| *length > 200_000).unwrap();
     let history = &content[length - WINDOW_BYTES..length];
     let compressed = &file[(boundary.bit_offset / 8) as usize..];
-    let whole = GzipDecoder::start().access_state(&boundary, history, &compressed[..100]).len();
-    let sparse = GzipDecoder::start().access_state(&boundary, history, compressed).len();
+    let whole = GzipDecoder::start(Framing::Gzip).access_state(&boundary, history, &compressed[..100]).len();
+    let sparse = GzipDecoder::start(Framing::Gzip).access_state(&boundary, history, compressed).len();
     assert!(sparse < whole, "{sparse} of {whole} bytes");
 }
 
@@ -213,7 +268,7 @@ proptest! {
     ) {
         let content = [text(size, seed), noise(size / 7), vec![3; size / 3]].concat();
         let file = [gzip(&content, level), gzip(&content, 6)].concat();
-        let decoded = decode_with(Box::new(GzipDecoder::start()), &file, piece, space);
+        let decoded = decode_with(Box::new(GzipDecoder::start(Framing::Gzip)), &file, piece, space);
         prop_assert_eq!(decoded.error, None);
         prop_assert!(decoded.content == content.repeat(2));
         let whole = decode(&file);
@@ -275,6 +330,6 @@ fn long_distances_and_the_longest_matches_are_decoded() {
 fn damaged_states_of_access_points_are_rejected() {
     for state in [vec![2, 3], vec![1, 1, 2, 3]] {
         let point = AccessPoint { bit_offset: 8, content_offset: 0, state };
-        assert!(GzipDecoder::resume(&point).is_err());
+        assert!(GzipDecoder::resume(Framing::Gzip, &point).is_err());
     }
 }

@@ -10,6 +10,7 @@ use feedline_data::ids::JobId;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::runs::{RunKey, RunPart, RunState};
+use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::reader::BlockRead;
 
 /// Maximum number of paused decoders.
@@ -39,6 +40,8 @@ pub struct Decoders {
     used_bytes: Arc<AtomicU64>,
     /// Maximum memory of paused decoders.
     limit_bytes: AtomicU64,
+    /// Maximum size of a row that determines the columns.
+    sampled_row_bytes: AtomicU64,
     /// In the order of their use, the least recently used first.
     runs: Mutex<VecDeque<Entry>>,
     /// One permit for each core. Set when a read decodes for the first time, or by [`Decoders::set_cores`].
@@ -64,7 +67,13 @@ impl Entry {
 impl Default for Decoders {
     fn default() -> Self {
         let limit_bytes = AtomicU64::new(DEFAULT_LIMIT_BYTES);
-        Self { used_bytes: Arc::default(), limit_bytes, runs: Mutex::default(), decoding: OnceLock::new() }
+        Self {
+            used_bytes: Arc::default(),
+            limit_bytes,
+            sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
+            runs: Mutex::default(),
+            decoding: OnceLock::new(),
+        }
     }
 }
 
@@ -72,6 +81,16 @@ impl Decoders {
     /// Sets the maximum memory of paused decoders. A larger decoder is paused alone.
     pub fn set_limit(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Limits the rows that indexing holds in memory to determine the columns, below the limit for all workers.
+    pub fn set_sampled_row_limit(&self, bytes: u64) {
+        self.sampled_row_bytes.store(bytes.min(MAX_SAMPLED_ROW_BYTES), Ordering::Relaxed);
+    }
+
+    /// Maximum size of a row that determines the columns.
+    pub(crate) fn sampled_row_limit(&self) -> u64 {
+        self.sampled_row_bytes.load(Ordering::Relaxed)
     }
 
     /// Sets the number of reads that decode at a time, which is otherwise the number of cores of the machine. Only the first call

@@ -2,6 +2,7 @@
 //! than the content.
 
 mod codecs;
+mod selection;
 
 use std::cell::Cell;
 use std::io::Write;

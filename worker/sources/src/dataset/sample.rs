@@ -8,14 +8,12 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::error::ArrowError;
 use feedline_data::compression::Codec;
 use feedline_data::manifest::{Block, ShardIndex, ShardRef};
-use feedline_data::pipeline::Format;
 use feedline_data::schema::Schema;
 
 use super::{Dataset, DatasetPart};
 use crate::columns::arrow_schema;
 use crate::content;
 use crate::error::SourceError;
-use crate::formats::tfrecord;
 use crate::object::Object;
 use crate::reader::{BlockRead, BlockRows, RowFailure, SampleMethod, SampleTraits};
 use crate::shard_values;
@@ -122,7 +120,7 @@ impl Dataset {
         }
         let whole = part.open(shard)?;
         let method = part.sample_traits(shard).method;
-        let is_compressed = method != SampleMethod::Whole && part.is_compressed(&whole).await?;
+        let is_compressed = method != SampleMethod::Whole && content::is_compressed(&whole).await?;
         let mut visible = match method {
             SampleMethod::Whole => shard.size_bytes,
             _ if is_compressed => FIRST_COMPRESSED_BEGINNING_BYTES.min(shard.size_bytes),
@@ -224,12 +222,6 @@ fn present_rows(read: BlockRows, wanted: u32) -> Result<(RecordBatch, Vec<RowFai
 }
 
 impl DatasetPart {
-    /// Whether a shard is compressed as a whole.
-    async fn is_compressed(&self, object: &Object) -> Result<bool, SourceError> {
-        let is_record = |start: &[u8]| self.source.format == Format::TfRecord && tfrecord::is_record(start);
-        content::is_compressed(object, is_record).await
-    }
-
     /// Whether each URL can be listed alone, with the same result.
     fn lists_each_url(&self) -> bool {
         self.kafka.is_none() && self.source.partitions.is_none() && self.reader.lists_each_url()

@@ -268,7 +268,7 @@ pub(crate) async fn index(
         });
         if let Some(rows) = &mut rows {
             rows.partial.extend_from_slice(&piece[row_start..]);
-            if rows.partial.len() as u64 > MAX_SAMPLED_ROW_BYTES {
+            if rows.partial.len() as u64 > object.decoders().sampled_row_limit() {
                 return Err(too_large_to_infer(object, builder.end(), rows.partial.len() as u64));
             }
         }
@@ -301,9 +301,19 @@ pub(crate) async fn index(
 
 fn too_large_to_infer(object: &Object, offset: u64, bytes: u64) -> SourceError {
     let reason = format!(
-        "the row is at least {bytes} bytes long, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for inferring columns: split the row"
+        "the row is at least {bytes} bytes long, more than the limit of {} bytes for inferring columns: split the row{}",
+        object.decoders().sampled_row_limit(),
+        more_memory(object),
     );
     SourceError::corrupt(object.shard(), offset, reason)
+}
+
+/// The other fix for a row that is too large to determine the columns; empty if more memory would not raise the limit.
+pub(crate) fn more_memory(object: &Object) -> &'static str {
+    match object.decoders().sampled_row_limit() < MAX_SAMPLED_ROW_BYTES {
+        true => ", or raise the workers' --memory",
+        false => "",
+    }
 }
 
 /// Returns the offset of the first row, after a byte order mark.
@@ -319,7 +329,7 @@ pub(crate) fn byte_order_mark_bytes(start: &[u8]) -> usize {
 /// Reads the blocks that contain the first `rows` rows.
 pub(crate) async fn sample(content: &Content<'_>, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
-    if first.bytes > MAX_SAMPLED_ROW_BYTES {
+    if first.bytes > content.object().decoders().sampled_row_limit() {
         return Err(too_large_to_infer(content.object(), first.offset, first.bytes));
     }
     let mut end = first.offset;

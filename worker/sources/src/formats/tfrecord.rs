@@ -13,7 +13,7 @@ use feedline_data::manifest::{ColumnNotes, Defect, ShardIndex, ShardRef};
 
 use crate::content::{ContentBlocks, ContentWindow};
 use crate::error::SourceError;
-use crate::limits::MAX_SAMPLED_ROW_BYTES;
+use crate::formats::lines::more_memory;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
 use crate::rows;
@@ -42,7 +42,7 @@ impl FormatReader for TfRecordReader {
 
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
-        let mut window = ContentWindow::open_unless(object, is_record).await?;
+        let mut window = ContentWindow::open(object).await?;
         let mut builder = ContentBlocks::new(&window, 0);
         let mut scan = SchemaScan::new(selection);
         let mut defects = Vec::new();
@@ -106,7 +106,7 @@ async fn scan_record(
     framed_bytes: u64,
     scan: &mut SchemaScan<'_>,
 ) -> Result<(), SourceError> {
-    let shard = window.content().object().shard();
+    let object = window.content().object();
     // The large values of a shard that is not compressed are not read.
     if framed_bytes > SPARSE_STEP_BYTES
         && let ContentWindow::Plain(plain) = &mut *window
@@ -116,18 +116,20 @@ async fn scan_record(
             return Ok(());
         }
     }
-    if framed_bytes > MAX_SAMPLED_ROW_BYTES {
+    let limit = object.decoders().sampled_row_limit();
+    if framed_bytes > limit {
         let reason = format!(
-            "the record has {framed_bytes} bytes, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for records that determine the columns: write large values to a file that is not compressed, or into several records"
+            "the record has {framed_bytes} bytes, more than the limit of {limit} bytes for records that determine the columns: write large values to a file that is not compressed, or into several records{}",
+            more_memory(object)
         );
-        return Err(SourceError::corrupt(shard, offset, reason));
+        return Err(SourceError::corrupt(object.shard(), offset, reason));
     }
     let bytes = window.read_from(offset, framed_bytes).await?;
     let Some(record) = bytes.get(..framed_bytes as usize) else { return Ok(()) };
     if scan.knows(&record[HEADER_BYTES..record.len() - FOOTER_BYTES]) {
         return Ok(());
     }
-    scan.add(record).map_err(|reason| SourceError::corrupt(shard, offset, reason))
+    scan.add(record).map_err(|reason| SourceError::corrupt(object.shard(), offset, reason))
 }
 
 /// Returns the columns of examples without framing; `None` without examples.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use feedline_data::pipeline::Format;
+use feedline_data::pipeline::{Format, Source};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::*;
 use crate::object::Object;
-use crate::testing::{Feature, example, fixture, tar, tar_member, tfrecord};
+use crate::testing::{Feature, example, fixture, path, tar, tar_member, tfrecord, write_settled};
 use crate::version::version_of;
+use crate::{Dataset, Stores};
 
 async fn refused(bytes: &[u8], format: Format) -> String {
     fixture(bytes, format, &[]).index().await.unwrap_err().to_string()
@@ -121,6 +122,31 @@ async fn a_footer_with_impossible_sizes_is_rejected() {
     long[end - 6..].copy_from_slice(b"ARROW1");
     let message = refused(&long, Format::Arrow).await;
     assert!(message.contains("the footer is 67108865 bytes long"), "{message}");
+}
+
+/// Whatever a compressed shard claims, a worker holds at most a part of its memory.
+#[tokio::test]
+async fn rows_that_determine_the_columns_are_limited_by_the_memory_of_the_worker() {
+    let long = "z".repeat(2_000);
+    let record = example(&[("t", Feature::Bytes(&[long.as_bytes()]))]);
+    for (format, content) in [
+        (Format::Jsonl, format!("{{\"t\": \"a\"}}\n{{\"t\": \"{long}\"}}\n").into_bytes()),
+        (Format::Csv, format!("t\n{long}\n").into_bytes()),
+        (Format::TfRecord, tfrecord(&[record])),
+    ] {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &content).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        write_settled(&directory.path().join("shard"), &encoder.finish().unwrap());
+        let stores = Stores::new(Vec::new());
+        let dataset = Dataset::new(Source::new(format, path(directory.path(), "shard")), Arc::clone(&stores)).unwrap();
+        let shard = dataset.list().await.unwrap().remove(0);
+        assert!(dataset.index_shard(&shard).await.is_ok(), "{format:?}");
+        stores.decoders().set_sampled_row_limit(1_000);
+        let message = dataset.index_shard(&shard).await.unwrap_err().to_string();
+        assert!(message.contains("more than the limit of 1000 bytes"), "{format:?}: {message}");
+        assert!(message.ends_with(", or raise the workers' --memory"), "{format:?}: {message}");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 
+use crate::compression::SourceCompression;
 use crate::pipeline::{
     CacheTier, CenterCrop, OperatorKind, Pipeline, PipelineBuilder, RandomHorizontalFlip, RandomResizedCrop,
     Source, Tokenize,
@@ -56,6 +57,16 @@ fn errors_in_names_and_sources() {
         expect![
             "source.split: the format parquet has no split; remove `split`, or use `format: huggingface` for a dataset of Hugging Face"
         ],
+    );
+    check(
+        any().source(Source::parquet("a").compression(SourceCompression::Gzip)).batch(1),
+        expect![
+            "source.compression: files of the format parquet are not compressed as a whole; remove `compression`, which is for tfrecord, webdataset, jsonl, csv and text"
+        ],
+    );
+    check(
+        any().source(Source::jsonl("a").compression(SourceCompression::Uncompressed)).batch(1),
+        expect!["accepted"],
     );
     check(any().source(Source::huggingface("a").split("train").config("en")).batch(1), expect!["accepted"]);
     check(any().source(Source::graph("a").seeds("train")).batch(1), expect!["accepted"]);

@@ -22,20 +22,20 @@ fn json_lines(rows: u64) -> Vec<u8> {
     (0..rows).map(line).collect::<String>().into_bytes()
 }
 
-fn zstd_frames(content: &[u8], frame: usize) -> Vec<u8> {
+pub(super) fn zstd_frames(content: &[u8], frame: usize) -> Vec<u8> {
     let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
     compressor.include_checksum(true).unwrap();
     content.chunks(frame).flat_map(|part| compressor.compress(part).unwrap()).collect()
 }
 
-fn bzip2_file(content: &[u8], level: u32) -> Vec<u8> {
+pub(super) fn bzip2_file(content: &[u8], level: u32) -> Vec<u8> {
     let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(level));
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
 }
 
 /// An xz file with a block for each `block` bytes.
-fn xz_blocks(content: &[u8], block: usize) -> Vec<u8> {
+pub(super) fn xz_blocks(content: &[u8], block: usize) -> Vec<u8> {
     let mut encoder = Stream::new_easy_encoder(0, Check::Crc32).unwrap();
     let mut out = Vec::new();
     for start in (0..content.len()).step_by(block) {

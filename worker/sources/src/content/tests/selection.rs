@@ -1,0 +1,115 @@
+//! Tests of how the codec of a shard is determined: by its first bytes, by `source.compression`, and by its name if it is truncated.
+
+use std::io::Write;
+
+use feedline_data::compression::{Codec, SourceCompression};
+use feedline_data::pipeline::{Format, Source};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+
+use super::codecs::{bzip2_file, xz_blocks, zstd_frames};
+use super::{archive, csv, gzip, json_lines, records};
+use crate::testing::{Fixture, fixture, fixture_of};
+
+fn zlib(content: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn declared(bytes: &[u8], format: Format, compression: SourceCompression) -> Fixture {
+    fixture_of("shard", bytes, Source::new(format, "").compression(compression))
+}
+
+async fn codec(fixture: &Fixture) -> Option<Codec> {
+    fixture.index().await.unwrap().index.compression.map(|compression| compression.codec)
+}
+
+#[tokio::test]
+async fn records_in_zlib_streams_are_recognised_by_content() {
+    let content = records(2_500);
+    let plain = fixture(&content, Format::TfRecord, &[]).read_all().await;
+    let shard = fixture(&zlib(&content), Format::TfRecord, &[]);
+    assert_eq!(codec(&shard).await, Some(Codec::Zlib));
+    let all = shard.read_all().await;
+    assert!(all.rows() == plain.rows() && all.index.defects.is_empty());
+    let compression = all.index.compression.unwrap();
+    assert!(compression.points.len() > 1 && compression.content_bytes == content.len() as u64);
+}
+
+/// Two bytes of text may look like a zlib stream, so other formats must declare it.
+#[tokio::test]
+async fn a_declared_codec_is_used_whatever_the_shard_begins_with() {
+    for (format, content) in [
+        (Format::Jsonl, json_lines(300)),
+        (Format::Text, json_lines(300)),
+        (Format::Csv, csv(300)),
+        (Format::WebDataset, archive(20)),
+    ] {
+        let plain = fixture(&content, format, &[]).read_all().await;
+        for (compression, file) in [
+            (SourceCompression::Gzip, gzip(&content)),
+            (SourceCompression::Zlib, zlib(&content)),
+            (SourceCompression::Zstd, zstd_frames(&content, 5_000)),
+            (SourceCompression::Bzip2, bzip2_file(&content, 1)),
+            (SourceCompression::Xz, xz_blocks(&content, 5_000)),
+        ] {
+            let shard = declared(&file, format, compression);
+            assert_eq!(codec(&shard).await, compression.codec());
+            assert!(shard.read_all().await.rows() == plain.rows(), "{format:?} {compression:?}");
+        }
+    }
+    for text in [&b"BZh91AY&SY is no bzip2\n"[..], b"(\xb5\n/"] {
+        let rows = String::from_utf8_lossy(text).lines().map(str::to_owned).collect::<Vec<_>>();
+        let shard = declared(text, Format::Text, SourceCompression::Uncompressed);
+        assert_eq!(codec(&shard).await, None);
+        let read = shard.read_all().await;
+        assert_eq!(read.rows().len() + read.failures().len(), rows.len().max(read.rows().len()));
+        if text.is_ascii() {
+            assert_eq!(read.rows(), rows);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_contradicts_the_declared_codec_is_an_error_that_names_the_codec() {
+    let content = json_lines(10);
+    for (compression, expected) in [
+        (SourceCompression::Gzip, "gzip"),
+        (SourceCompression::Zlib, "zlib"),
+        (SourceCompression::Zstd, "zstd"),
+        (SourceCompression::Bzip2, "bzip2"),
+        (SourceCompression::Xz, "xz"),
+    ] {
+        let shard = declared(&content, Format::Text, compression).index().await.unwrap();
+        assert!(shard.index.blocks.is_empty(), "{compression:?} delivers rows");
+        let [defect] = &shard.index.defects[..] else { panic!("{:?}", shard.index.defects) };
+        assert!(defect.reason.contains(expected), "{compression:?}: {}", defect.reason);
+    }
+}
+
+/// No beginning of a compressed file is read as a row. Without a name, some beginnings are valid text of one character.
+#[tokio::test]
+async fn a_shard_that_ends_at_any_of_its_first_bytes_is_truncated() {
+    let content = json_lines(10);
+    for (name, file) in [
+        ("a.gz", gzip(&content)),
+        ("a.zst", zstd_frames(&content, 1_000)),
+        ("a.bz2", bzip2_file(&content, 9)),
+        ("a.xz", xz_blocks(&content, 1_000)),
+    ] {
+        for format in [Format::Text, Format::Csv, Format::Jsonl, Format::WebDataset] {
+            for end in 0..40 {
+                let index = fixture_of(name, &file[..end], Source::new(format, "")).index().await;
+                let reason = match &index {
+                    Err(error) => error.to_string(),
+                    Ok(shard) => {
+                        assert!(shard.index.blocks.is_empty(), "{format:?} {name} {end}: rows");
+                        shard.index.defects.first().map(|defect| defect.reason.clone()).unwrap_or_default()
+                    }
+                };
+                assert!(reason.contains("truncated"), "{format:?} {name} {end}: {reason}");
+            }
+        }
+    }
+}
