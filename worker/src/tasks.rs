@@ -1,7 +1,7 @@
 //! Lists and indexes datasets for the coordinator.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,13 +13,16 @@ use feedline_sources::{Dataset, SourceError, Stores};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::metrics;
 use crate::shard_filter;
 
-/// Maximum number of shards that one task indexes concurrently.
-const MAX_CONCURRENT_SHARDS: usize = 4;
+/// Minimum number of shards that one task indexes concurrently on a worker with enough memory, because the store needs some time for each
+/// read.
+const MIN_CONCURRENT_SHARDS: usize = 4;
+/// Memory for indexing one shard.
+const SHARD_BYTES: u64 = 16 << 20;
 
 /// Maximum number of datasets of tasks.
 const MAX_DATASETS: usize = 4;
@@ -30,6 +33,8 @@ const UNUSED_DATASET_TIME: Duration = Duration::from_secs(60);
 pub(crate) struct IndexTasks {
     stores: Arc<Stores>,
     tracker: TaskTracker,
+    /// Maximum number of shards that one task indexes concurrently.
+    concurrent_shards: usize,
     /// The tasks of the plan, with the results of finished tasks.
     state: Mutex<BTreeMap<TaskId, Option<Result<TaskOutput, String>>>>,
     /// The datasets of the last tasks, which cache indexes of directories and hold connections to Kafka brokers.
@@ -47,9 +52,12 @@ struct TaskDataset {
 }
 
 impl IndexTasks {
-    pub(crate) fn new(stores: Arc<Stores>, tracker: TaskTracker) -> Arc<Self> {
+    /// Runs tasks on a worker with these cores and this memory. A worker runs two tasks at a time, so each of them uses half of the cores.
+    pub(crate) fn new(stores: Arc<Stores>, tracker: TaskTracker, cores: u32, memory_bytes: u64) -> Arc<Self> {
         let (state, datasets) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { stores, tracker, state, datasets, finished: Notify::new() })
+        let most = usize::try_from(memory_bytes / SHARD_BYTES).unwrap_or(usize::MAX).max(1);
+        let concurrent_shards = (cores.div_ceil(2) as usize).max(MIN_CONCURRENT_SHARDS).min(most);
+        Arc::new(Self { stores, tracker, concurrent_shards, state, datasets, finished: Notify::new() })
     }
 
     /// Returns the dataset of a task, which other tasks of the same source share.
@@ -125,9 +133,13 @@ impl IndexTasks {
             listed.extend(dataset.list_graph().await?);
             return Ok(TaskOutput::Listed(listed));
         };
-        let dataset = &dataset;
-        let reads = shards.into_iter().map(|shard| async move { dataset.index_shard(&shard).await });
-        let indexes = futures::stream::iter(reads).buffered(MAX_CONCURRENT_SHARDS);
+        let reads = shards.into_iter().map(|shard| {
+            let dataset = Arc::clone(&dataset);
+            // Each shard is a task of its own, so that several cores decompress and parse.
+            let index = AbortOnDropHandle::new(tokio::spawn(async move { dataset.index_shard(&shard).await }));
+            index.map(|indexed| indexed.unwrap_or_else(|error| resume_unwind(error.into_panic())))
+        });
+        let indexes = futures::stream::iter(reads).buffered(self.concurrent_shards);
         Ok(TaskOutput::Indexed(indexes.try_collect().await?))
     }
 }
@@ -149,9 +161,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_cores_and_the_memory_limit_the_shards_at_a_time() {
+        for (cores, mib, expected) in [(1, 1024, 4), (64, 16 << 10, 32), (64, 160, 10), (2, 8, 1)] {
+            let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new(), cores, mib << 20);
+            assert_eq!(tasks.concurrent_shards, expected, "{cores} cores, {mib} MiB");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_shards_of_a_task_are_indexed_in_order() {
+        let folder = tempfile::tempdir().expect("a directory");
+        for number in 0..20 {
+            let text = "line\n".repeat(1 + number);
+            std::fs::write(folder.path().join(format!("{number:02}.txt")), text).expect("writable");
+        }
+        let url = format!("{}/*", folder.path().display());
+        let task = Task { source: Source::new(Format::Text, url), ..task(1, "") };
+        let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new(), 8, 1 << 30);
+        let listed = tasks.execute(Task { shards: None, ..task.clone() }).await.expect("the files can be listed");
+        let TaskOutput::Listed(shards) = listed else { panic!("{listed:?}") };
+        let indexed = tasks.execute(Task { shards: Some(shards), ..task }).await.expect("the files can be read");
+        let TaskOutput::Indexed(indexed) = indexed else { panic!("{indexed:?}") };
+        let rows: Vec<u64> = indexed.iter().map(|shard| shard.index.rows()).collect();
+        assert_eq!(rows, (1..=20).collect::<Vec<u64>>());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn tasks_of_a_source_share_a_dataset_until_it_is_unused() {
-        let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new());
+        let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new(), 2, 64 << 20);
         let dataset = |id, url: &str| tasks.dataset(&task(id, url)).expect("a valid source");
         let first = dataset(1, "/a");
         assert!(Arc::ptr_eq(&first, &dataset(2, "/a")));

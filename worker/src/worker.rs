@@ -103,11 +103,13 @@ pub fn start(
     let stop = CancellationToken::new();
     let tickets = Arc::new(Tickets::new(settings.requires_tickets));
     let fetch_limit = FetchLimit::new(settings.max_fetches);
+    let index_tasks =
+        IndexTasks::new(Arc::clone(&stores), tracker.clone(), settings.cores, settings.memory_bytes);
     let control = ControlLoop {
         worker,
         settings,
         coordinator,
-        index_tasks: IndexTasks::new(Arc::clone(&stores), tracker.clone()),
+        index_tasks,
         group_commits: OffsetCommitter::default(),
         stores,
         engine: Arc::clone(&engine),

@@ -111,6 +111,28 @@ fn bzip2_files() {
     check_command(Codec::Xz, &["python3", "-c", script], &content, 10);
 }
 
+/// `testdata/make_parallel.sh` wrote the files.
+#[test]
+fn files_of_compressors_that_divide_their_input() {
+    let line = |row: u32| {
+        let word = if row % 7 == 0 { "line" } else { "word" };
+        format!("{row} {} {word}\n", row * row % 9973)
+    };
+    let content: Vec<u8> = (0..5200).map(line).collect::<String>().into_bytes();
+    let files: [(Codec, &[u8], usize, usize); 5] = [
+        (Codec::Gzip, include_bytes!("../testdata/pigz.gz"), 1, 2),
+        (Codec::Gzip, include_bytes!("../testdata/pigz-independent.gz"), 1, 2),
+        (Codec::Gzip, include_bytes!("../testdata/bgzip.gz"), 1, 2),
+        (Codec::Bzip2, include_bytes!("../testdata/pbzip2.bz2"), 2, 1),
+        (Codec::Bzip2, include_bytes!("../testdata/lbzip2.bz2"), 2, 1),
+    ];
+    for (number, (codec, file, times, points)) in files.into_iter().enumerate() {
+        assert_eq!(crate::detect(file), Some(codec));
+        let found = check(codec, file, &content.repeat(times)).len();
+        assert!(found >= points, "file {number}: {found} access points");
+    }
+}
+
 #[test]
 fn an_access_point_beyond_the_largest_shard_is_a_corrupted_index() {
     let states =
