@@ -5,14 +5,15 @@ For each codec, prints a Markdown table with the following values:
 
 - indexing: the CPU time of the codec's library (with its checksum) and of a search for line breaks, divided by the CPU time of
   `feedline index`, from which the time of `feedline index` on a tiny file is subtracted
-- reading: the CPU time of a shuffled job on the plain files plus that of decompressing them once, divided by the CPU time of the
+- reading: the CPU time of a shuffled job with two workers on the plain files plus that of decompressing them once, divided by the CPU time of the
   same job on the compressed files
 - index: the size of the stored index, divided by the size of the content
 - the speed of the library and of the indexing pass, in content bytes per second of CPU time
 
 Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content.
 
-Rounds are interleaved, and the table contains medians. `make compressed` builds Feedline in release mode and runs this script.
+Rounds are interleaved, and the table contains medians. Exits with status 1 if the indexing of gzip is below 0.8, if reading is below
+0.85, or if an index exceeds 1.5 %, or 0.5 % for photographs. `make compressed` builds Feedline in release mode and runs this script.
 """
 
 import bz2
@@ -30,6 +31,7 @@ import tempfile
 import time
 
 import usage
+from limits import Limits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BINARY", ROOT / "target/release/feedline"))
@@ -38,6 +40,9 @@ TEXT = SHARED / "text"
 IMAGES = SHARED / "images"
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SHARDS = 4
+WORKERS = 2
+MIN_INDEXING = {"gzip -6": 0.8}
+MIN_READING, MAX_INDEX, MAX_IMAGE_INDEX = 0.85, 0.015, 0.005
 SHARD_BYTES = int(os.environ.get("SHARD_MIB", "64")) << 20
 PIECE = 1 << 16
 
@@ -210,7 +215,7 @@ def run(folder, kind, index):
     pipeline.write_text(PIPELINE.format(data=folder / kind))
     flags = ("--index-dir", index, "--auto-cache", "off")
     index_cpu, _ = feedline("index", pipeline, "--index-dir", index)
-    run_cpu, _ = feedline("run", pipeline, *flags, "--no-digest")
+    run_cpu, _ = feedline("run", pipeline, *flags, "--no-digest", "--workers", WORKERS)
     return index_cpu, run_cpu
 
 
@@ -257,11 +262,21 @@ def main():
                                      content / 1e6 / decompress, content / 1e6 / (index_cpu - start_cpu)))
         print("| codec | indexing | reading | index | library | indexing pass |")
         print("|---|---|---|---|---|---|")
+        limits = Limits()
         for name, rounds in values.items():
             indexing, reading, stored, library, speed = (statistics.median(column) for column in zip(*rounds))
-            print(f"| {name} | {indexing:.2f} | {reading:.2f} | {stored:.2%} | {library:.0f} MB/s | {speed:.0f} MB/s |")
+            marks = [
+                limits.mark(indexing >= MIN_INDEXING.get(name, 0), f"{name}: indexing at {indexing:.2f}"),
+                limits.mark(reading >= MIN_READING, f"{name}: reading at {reading:.2f}"),
+                limits.mark(stored <= MAX_INDEX, f"{name}: an index of {stored:.2%}"),
+            ]
+            cells = [f"{indexing:.2f}{marks[0]}", f"{reading:.2f}{marks[1]}", f"{stored:.2%}{marks[2]}"]
+            print(f"| {name} | {' | '.join(cells)} | {library:.0f} MB/s | {speed:.0f} MB/s |")
         if IMAGES.is_dir():
-            print(f"\nThe index of a .tar.gz of photographs has {image_index(folder):.2%} of the size of its content.")
+            images = image_index(folder)
+            mark = limits.mark(images <= MAX_IMAGE_INDEX, f"photographs: an index of {images:.2%}")
+            print(f"\nThe index of a .tar.gz of photographs has {images:.2%}{mark} of the size of its content.")
+        limits.end()
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ use std::io::Read;
 use std::path::Path;
 
 use feedline_tests::http::{get, metric};
-use feedline_tests::process::Role;
-use feedline_tests::{Scratch, assert_clean, compress};
+use feedline_tests::process::{Processes, Role};
+use feedline_tests::running::Running;
+use feedline_tests::{Scratch, assert_clean, compress, wait_for_rows};
 use flate2::read::GzDecoder;
+use serde_json::Value;
 
 /// Compresses each file of a directory into another directory.
 fn compress_all(from: &str, to: &str) {
@@ -148,6 +150,52 @@ fn an_epoch_decompresses_bzip2_xz_and_zstd_files_with_blocks_at_most_a_tenth_mor
         (compress::zstd_frames(content), "zst", 2),
     ] {
         check_decompressed_bytes(&file, ending, content.len(), &JOBS_OF_SMALL_FILES[..jobs]);
+    }
+}
+
+/// The order of a shuffled job depends on the access points, so only the content of codecs is equal.
+#[test]
+fn all_codecs_deliver_the_rows_of_the_plain_files_on_any_fleet_and_if_a_worker_is_killed() {
+    let scratch = Scratch::new();
+    let content = &compress::text()[..2 << 20];
+    let codecs: [(&str, Vec<u8>); 6] = [
+        ("plain", content.to_vec()),
+        ("gzip", compress::gzip(content, 6)),
+        ("zstd-frames", compress::zstd_frames(content)),
+        ("zstd-run", compress::zstd_run(content)),
+        ("bzip2", compress::bzip2(content)),
+        ("xz", compress::xz_blocks(content)),
+    ];
+    let mut rows = None;
+    for (name, file) in codecs {
+        fs::create_dir(scratch.file(name)).expect("the scratch directory is writable");
+        for shard in 0..3 {
+            fs::write(scratch.file(&format!("{name}/{shard}")), &file).expect("the file is writable");
+        }
+        let text = format!(
+            "name: job\nsource: {{ url: \"{}/*\", format: text }}\nseed: 3\nshuffle: {{ window: 500 }}\n\
+             operators: [ batch: {{ size: 50 }} ]\n",
+            scratch.file(name)
+        );
+        let pipeline = scratch.write(&format!("{name}.yaml"), &text);
+        let shape = ["--virtual-consumers", "4"];
+        let mut reports: Vec<Value> = ["1", "2", "4"]
+            .iter()
+            .map(|workers| scratch.run(&pipeline, &[&["--workers", workers][..], &shape].concat()))
+            .collect();
+        let mut processes = Processes::start(scratch.path().join(format!("processes-{name}")), 2);
+        let url = processes.url();
+        let slow = ["run", &pipeline, "--coordinator", &url, "--step-ms", "5", "--audit", "--report", "json"];
+        let run = Running::start(&[&slow[..], &shape].concat());
+        wait_for_rows(&url, 500);
+        processes.workers[0].kill();
+        reports.push(run.wait().report());
+        let content = rows.get_or_insert_with(|| reports[0]["content_digest"].clone());
+        for (fleet, report) in reports.iter().enumerate() {
+            assert_clean(report);
+            assert_eq!(report["content_digest"], *content, "{name}, fleet {fleet}");
+            assert_eq!(report["digest"], reports[0]["digest"], "{name}, fleet {fleet}");
+        }
     }
 }
 

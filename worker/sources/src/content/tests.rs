@@ -107,6 +107,12 @@ async fn compressed_shards_of_every_format_have_the_rows_of_the_plain_shard() {
             assert_eq!(compression.points.len() + 1, shard.index.blocks.len());
             assert_eq!(compression.content_bytes, content.len() as u64);
             assert_eq!(compression.readable_bytes, compressed.len() as u64);
+            // A resume decompresses from the point before the first row to the end of its block.
+            let from_point = |block: &Block| {
+                let point = compression.point_before(block.offset);
+                block.offset + block.bytes - point.map_or(0, |point| compression.points[point].content_offset)
+            };
+            assert!(shard.index.blocks.iter().all(|block| from_point(block) <= 2 << 20));
             let ratio = decompressed(&shard) as f64 / content.len() as f64;
             assert!(ratio < 1.1, "{format:?} decompresses {ratio} of the content");
             let index_bytes: usize = compression.points.iter().map(|point| point.state.len() + 12).sum();
