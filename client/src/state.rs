@@ -131,7 +131,7 @@ impl ConsumerState {
             identity,
             splits_ahead: settings.splits_ahead,
             settings,
-            job_state: JobState::Preparing { indexed: 0, shards: 0, workers: 0 },
+            job_state: JobState::Preparing { indexed: 0, shards: 0, read_bytes: 0, total_bytes: 0, workers: 0 },
             revision: Revision::default(),
             layout: None,
             streams: ConsumerStreams::default(),

@@ -206,9 +206,11 @@ mod tests {
 
     #[test]
     fn the_table_formats_every_state() {
+        let preparing =
+            |indexed, shards| JobState::Preparing { indexed, shards, read_bytes: 0, total_bytes: 0, workers: 1 };
         let jobs = [
-            job(1, JobState::Preparing { indexed: 0, shards: 0, workers: 1 }),
-            job(2, JobState::Preparing { indexed: 3, shards: 10, workers: 1 }),
+            job(1, preparing(0, 0)),
+            job(2, preparing(3, 10)),
             job(26, JobState::Failed("no rows".to_owned())),
         ];
         expect![[r#"

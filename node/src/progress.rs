@@ -34,7 +34,11 @@ impl Progress {
         self.line.set_message(match state {
             JobState::Preparing { workers: 0, .. } => "waiting for a worker".to_owned(),
             JobState::Preparing { shards: 0, .. } => "listing the dataset".to_owned(),
-            JobState::Preparing { indexed, shards, .. } => format!("indexing: {indexed} of {shards} shards"),
+            JobState::Preparing { indexed, shards, read_bytes, total_bytes, .. } => format!(
+                "indexing: {indexed} of {shards} shards, {} of {}",
+                format_bytes(*read_bytes as f64),
+                format_bytes(*total_bytes as f64)
+            ),
             _ => "waiting for the first batch".to_owned(),
         });
     }

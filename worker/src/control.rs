@@ -176,6 +176,7 @@ impl ControlLoop {
             memory_full: is_memory_full,
             draining: self.draining.load(Ordering::Relaxed),
             tasks: self.index_tasks.results(),
+            task_progress: self.index_tasks.progress(),
             elapsed_ns,
             cpu,
             stats,

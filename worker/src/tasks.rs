@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use feedline_data::ids::TaskId;
-use feedline_data::messages::{Task, TaskOutput, TaskResult};
+use feedline_data::messages::{Task, TaskOutput, TaskProgress, TaskResult};
 use feedline_data::pipeline::Source;
 use feedline_data::tenants::TenantReads;
 use feedline_sources::{Dataset, SourceError, Stores};
@@ -37,6 +38,8 @@ pub(crate) struct IndexTasks {
     concurrent_shards: usize,
     /// The tasks of the plan, with the results of finished tasks.
     state: Mutex<BTreeMap<TaskId, Option<Result<TaskOutput, String>>>>,
+    /// The bytes that each running task has read.
+    read_bytes: Mutex<BTreeMap<TaskId, Arc<AtomicU64>>>,
     /// The datasets of the last tasks, which cache indexes of directories and hold connections to Kafka brokers.
     datasets: Mutex<Vec<TaskDataset>>,
     /// Notified when a task has finished.
@@ -57,7 +60,8 @@ impl IndexTasks {
         let (state, datasets) = (Mutex::default(), Mutex::default());
         let most = usize::try_from(memory_bytes / SHARD_BYTES).unwrap_or(usize::MAX).max(1);
         let concurrent_shards = (cores.div_ceil(2) as usize).max(MIN_CONCURRENT_SHARDS).min(most);
-        Arc::new(Self { stores, tracker, concurrent_shards, state, datasets, finished: Notify::new() })
+        let (read_bytes, finished) = (Mutex::default(), Notify::new());
+        Arc::new(Self { stores, tracker, concurrent_shards, state, read_bytes, datasets, finished })
     }
 
     /// Returns the dataset of a task, which other tasks of the same source share.
@@ -106,9 +110,25 @@ impl IndexTasks {
         finished.map(|(id, outcome)| TaskResult { id, outcome }).collect()
     }
 
+    /// How far the running tasks are.
+    pub(crate) fn progress(&self) -> Vec<TaskProgress> {
+        let running = self.lock_read_bytes();
+        let progress = |(id, bytes): (&TaskId, &Arc<AtomicU64>)| TaskProgress {
+            id: *id,
+            read_bytes: bytes.load(Ordering::Relaxed),
+        };
+        running.iter().map(progress).collect()
+    }
+
+    fn lock_read_bytes(&self) -> MutexGuard<'_, BTreeMap<TaskId, Arc<AtomicU64>>> {
+        self.read_bytes.lock().expect("no thread panics while it holds the counters")
+    }
+
     async fn run(&self, task: Task) {
-        let id = task.id;
-        let result = AssertUnwindSafe(self.execute(task)).catch_unwind().await;
+        let (id, read_bytes) = (task.id, Arc::<AtomicU64>::default());
+        self.lock_read_bytes().insert(id, Arc::clone(&read_bytes));
+        let result = AssertUnwindSafe(self.execute(task, read_bytes)).catch_unwind().await;
+        self.lock_read_bytes().remove(&id);
         let crashed =
             |_| Err("the worker panicked while it indexed shards: please report this bug".to_owned());
         let outcome = result.map_or_else(crashed, |result| result.map_err(|error| error.to_string()));
@@ -119,7 +139,7 @@ impl IndexTasks {
         self.finished.notify_one();
     }
 
-    async fn execute(&self, task: Task) -> Result<TaskOutput, SourceError> {
+    async fn execute(&self, task: Task, read_bytes: Arc<AtomicU64>) -> Result<TaskOutput, SourceError> {
         let dataset = self.dataset(&task)?;
         if task.lists_growth {
             return match dataset.list_growth().await {
@@ -134,9 +154,11 @@ impl IndexTasks {
             return Ok(TaskOutput::Listed(listed));
         };
         let reads = shards.into_iter().map(|shard| {
-            let dataset = Arc::clone(&dataset);
+            let (dataset, read_bytes) = (Arc::clone(&dataset), Arc::clone(&read_bytes));
             // Each shard is a task of its own, so that several cores decompress and parse.
-            let index = AbortOnDropHandle::new(tokio::spawn(async move { dataset.index_shard(&shard).await }));
+            let index = AbortOnDropHandle::new(tokio::spawn(async move {
+                dataset.index_shard_with_progress(&shard, read_bytes).await
+            }));
             index.map(|indexed| indexed.unwrap_or_else(|error| resume_unwind(error.into_panic())))
         });
         let indexes = futures::stream::iter(reads).buffered(self.concurrent_shards);
@@ -179,9 +201,12 @@ mod tests {
         let url = format!("{}/*", folder.path().display());
         let task = Task { source: Source::new(Format::Text, url), ..task(1, "") };
         let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new(), 8, 1 << 30);
-        let listed = tasks.execute(Task { shards: None, ..task.clone() }).await.expect("the files can be listed");
+        let listed = tasks.execute(Task { shards: None, ..task.clone() }, Arc::default()).await.expect("the files can be listed");
         let TaskOutput::Listed(shards) = listed else { panic!("{listed:?}") };
-        let indexed = tasks.execute(Task { shards: Some(shards), ..task }).await.expect("the files can be read");
+        let (size_bytes, read_bytes) = (shards.iter().map(|shard| shard.size_bytes).sum(), Arc::<AtomicU64>::default());
+        let task = Task { shards: Some(shards), ..task };
+        let indexed = tasks.execute(task, Arc::clone(&read_bytes)).await.expect("the files can be read");
+        assert_eq!(read_bytes.load(Ordering::Relaxed), size_bytes);
         let TaskOutput::Indexed(indexed) = indexed else { panic!("{indexed:?}") };
         let rows: Vec<u64> = indexed.iter().map(|shard| shard.index.rows()).collect();
         assert_eq!(rows, (1..=20).collect::<Vec<u64>>());

@@ -217,7 +217,7 @@ async fn the_coordinator_has_all_deliveries_after_a_flush() {
 async fn a_consumer_waits_while_the_job_is_preparing() {
     let layout = layout(8, 4, 1, 2);
     let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
-    let preparing = JobState::Preparing { indexed: 3, shards: 9, workers: 2 };
+    let preparing = JobState::Preparing { indexed: 3, shards: 9, read_bytes: 1, total_bytes: 2, workers: 2 };
     coordinator.script(|script| script.state = preparing.clone());
     assert!(tokio::time::timeout(Duration::from_secs(5), consumer.next()).await.is_err());
     assert_eq!(consumer.state(), preparing);

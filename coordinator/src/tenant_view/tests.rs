@@ -57,6 +57,7 @@ pub(crate) fn working() -> WorkerReport {
         memory_full: false,
         draining: false,
         tasks: Vec::new(),
+        task_progress: Vec::new(),
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
         stats: Vec::new(),

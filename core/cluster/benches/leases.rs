@@ -91,6 +91,7 @@ impl Harness {
             memory_full: false,
             draining: false,
             tasks: self.tasks.clone(),
+            task_progress: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
             stats: Vec::new(),

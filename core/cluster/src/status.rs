@@ -9,7 +9,7 @@ use feedline_data::messages::{
 
 use crate::initial_cache::initial_cache_decision;
 use crate::state::job::TrackedJob;
-use crate::state::preparation::Preparation;
+use crate::state::preparation::{Preparation, Progress};
 use crate::{Cluster, Reply};
 
 impl Cluster {
@@ -20,8 +20,9 @@ impl Cluster {
         if job.layout.is_some() {
             return JobState::Running;
         }
-        let (indexed, shards) = self.preparations.get(&job.id).map(Preparation::progress).unwrap_or_default();
-        JobState::Preparing { indexed, shards, workers: self.live_workers() }
+        let progress = self.preparations.get(&job.id).map(Preparation::progress).unwrap_or_default();
+        let Progress { indexed, shards, read_bytes, total_bytes } = progress;
+        JobState::Preparing { indexed, shards, read_bytes, total_bytes, workers: self.live_workers() }
     }
 
     fn live_workers(&self) -> u32 {

@@ -271,6 +271,7 @@ fn report(worker: u64) -> WorkerReport {
         memory_full: false,
         draining: false,
         tasks: Vec::new(),
+        task_progress: Vec::new(),
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
         stats: Vec::new(),

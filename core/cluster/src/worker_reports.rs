@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use feedline_data::ids::WorkerId;
-use feedline_data::messages::{WorkerAddress, WorkerJobStats, WorkerReport};
+use feedline_data::messages::{TaskProgress, WorkerAddress, WorkerJobStats, WorkerReport};
 
 use crate::state::long_poll::LongPoll;
 use crate::state::worker::TrackedWorker;
@@ -37,6 +37,12 @@ impl Cluster {
         self.worker_polls.set(id, now.saturating_add(self.settings.hold_ms));
         if !self.workers.contains_key(&id) {
             self.withdraw_losses(id, ready);
+        }
+        for TaskProgress { id: task, read_bytes } in std::mem::take(&mut report.task_progress) {
+            let preparation = self.task_jobs.get(&task).and_then(|job| self.preparations.get_mut(job));
+            if let Some(preparation) = preparation {
+                preparation.set_read_bytes(task, id, read_bytes);
+            }
         }
         self.update_worker(report);
         if let Some(earlier) = self.workers.get_mut(&id).and_then(|worker| worker.parked.replace(poll)) {

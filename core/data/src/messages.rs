@@ -151,6 +151,8 @@ pub struct WorkerReport {
     pub draining: bool,
     /// The results of finished tasks. The worker repeats a result until its plan no longer contains the task.
     pub tasks: Vec<TaskResult>,
+    /// How far each running indexing task is.
+    pub task_progress: Vec<TaskProgress>,
     /// Nanoseconds from the worker's start to the measurement of `stats` and `cpu`.
     pub elapsed_ns: u64,
     /// The CPU time of the process.
@@ -263,6 +265,15 @@ pub struct TaskResult {
     pub outcome: Result<TaskOutput, String>,
 }
 
+/// How far an indexing task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskProgress {
+    /// The task.
+    pub id: TaskId,
+    /// The bytes of its shards that it has read.
+    pub read_bytes: u64,
+}
+
 /// The output of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskOutput {
@@ -359,6 +370,12 @@ pub enum JobState {
         indexed: u64,
         /// The number of listed shards; 0 while listing.
         shards: u64,
+        /// The size of the indexed shards and of the parts of others that were read, in bytes.
+        #[serde(default)]
+        read_bytes: u64,
+        /// The size of the listed shards in bytes.
+        #[serde(default)]
+        total_bytes: u64,
         /// The number of live workers.
         workers: u32,
     },

@@ -110,8 +110,8 @@ impl Wire<wire::JobState> for JobState {
     fn into_wire(self) -> wire::JobState {
         use wire::job_state::State;
         let state = match self {
-            Self::Preparing { indexed, shards, workers } => {
-                State::Preparing(wire::Preparing { indexed, shards, workers })
+            Self::Preparing { indexed, shards, read_bytes, total_bytes, workers } => {
+                State::Preparing(wire::Preparing { indexed, shards, workers, read_bytes, total_bytes })
             }
             Self::Running => State::Running(wire::Empty {}),
             Self::Completed => State::Completed(wire::Empty {}),
@@ -124,8 +124,8 @@ impl Wire<wire::JobState> for JobState {
     fn from_wire(message: wire::JobState, field: &str) -> Result<Self, WireError> {
         use wire::job_state::State;
         Ok(match required(message.state, field)? {
-            State::Preparing(wire::Preparing { indexed, shards, workers }) => {
-                Self::Preparing { indexed, shards, workers }
+            State::Preparing(wire::Preparing { indexed, shards, workers, read_bytes, total_bytes }) => {
+                Self::Preparing { indexed, shards, read_bytes, total_bytes, workers }
             }
             State::Running(_) => Self::Running,
             State::Completed(_) => Self::Completed,

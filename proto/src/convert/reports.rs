@@ -8,7 +8,7 @@ use feedline_data::manifest::{IndexedShard, ShardRef, ShardValues};
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GraphJobLoad, GraphLoadState, GraphReport, GraphStats, GroupCommit,
     HeldGraph, Lease, PartitionedJob, PlannedSplit, SlotGrant, SlotPosition, SlotReport, Task, TaskOutput,
-    TaskResult, TenantCacheQuota, WorkerAddress, WorkerJobStats, WorkerPlan, WorkerReport,
+    TaskProgress, TaskResult, TenantCacheQuota, WorkerAddress, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_data::pipeline::GraphBatchSize;
 
@@ -17,7 +17,7 @@ use crate::wire;
 
 message!(WorkerReport, "worker", {
     worker, address, tls_name, pool, cores, memory_bytes, machine, nic_bytes_per_s, plan_revision, computed,
-    memory_full, draining, tasks, elapsed_ns, cpu, stats, caches, memory, stores, graphs,
+    memory_full, draining, tasks, task_progress, elapsed_ns, cpu, stats, caches, memory, stores, graphs,
 });
 message!(GraphReport, "graphs", { held, jobs });
 message!(HeldGraph, "graph", { topology, bytes });
@@ -44,6 +44,7 @@ message!(TenantCacheQuota, "tenant", { tenant, cache_bytes, jobs });
 
 message!(Task, "task", { id, source, shards, reads, lists_growth });
 message!(TaskResult, "task", { id, outcome });
+message!(TaskProgress, "task_progress", { id, read_bytes });
 wrapper!(Vec<ShardRef> => ShardList { shards });
 wrapper!(Vec<IndexedShard> => ShardIndexList { shards });
 field!(Result<TaskOutput, String>, TaskOutcome);

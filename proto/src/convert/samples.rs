@@ -329,7 +329,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
 
 pub(crate) fn job_states() -> Vec<JobState> {
     vec![
-        JobState::Preparing { indexed: 1, shards: 2, workers: 3 },
+        JobState::Preparing { indexed: 1, shards: 2, read_bytes: 4, total_bytes: 5, workers: 3 },
         JobState::Running,
         JobState::Completed,
         JobState::Failed("why".to_owned()),

@@ -4,6 +4,7 @@ mod nearest;
 mod sample;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use feedline_data::committed_offsets::PartitionOffset;
@@ -134,7 +135,19 @@ impl Dataset {
 
     /// Indexes a shard: its rows, blocks and columns, and the digest of its bytes.
     pub async fn index_shard(&self, shard: &ShardRef) -> Result<IndexedShard, SourceError> {
-        self.part_of(shard)?.index_shard(shard).await
+        self.index_shard_with_progress(shard, Arc::default()).await
+    }
+
+    /// Indexes a shard like [`Self::index_shard`], and adds the bytes that were read to `progress` meanwhile.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::index_shard`].
+    pub async fn index_shard_with_progress(
+        &self,
+        shard: &ShardRef,
+        progress: Arc<AtomicU64>,
+    ) -> Result<IndexedShard, SourceError> {
+        self.part_of(shard)?.index_shard(shard, progress).await
     }
 
     /// Opens the shard of a block, and determines the memory that the read needs.
@@ -241,14 +254,18 @@ impl DatasetPart {
         Ok(listed)
     }
 
-    async fn index_shard(&self, shard: &ShardRef) -> Result<IndexedShard, SourceError> {
+    async fn index_shard(
+        &self,
+        shard: &ShardRef,
+        progress: Arc<AtomicU64>,
+    ) -> Result<IndexedShard, SourceError> {
         let graph = self.source.graph.as_deref();
         let describes_graph = graph.is_some_and(|folder| graph_description::is_description(shard, folder));
         if let Some(kafka) = self.kafka.as_ref().filter(|_| !describes_graph) {
             let digest = ShardDigest::of_version(&shard.version);
             return Ok(IndexedShard { index: kafka.index(shard).await?, digest: Some(digest) });
         }
-        let object = Arc::new(self.open(shard)?.with_digest());
+        let object = Arc::new(self.open(shard)?.with_digest().with_progress(progress));
         if let Some(wait) = object.settling_time() {
             tokio::time::sleep(wait).await;
         }

@@ -58,6 +58,8 @@ pub(crate) struct Object {
     /// The listed shard, if `shard` is only its beginning.
     listed: Option<ShardRef>,
     compression: FileCompression,
+    /// Counts the bytes that are read while the shard is indexed.
+    progress: Option<Arc<AtomicU64>>,
     /// How long a failing read is retried.
     retry_budget: Duration,
     /// The job that reads the shard; 0 without a job.
@@ -86,6 +88,7 @@ impl Object {
             decoders: Arc::default(),
             listed: None,
             compression: FileCompression::default(),
+            progress: None,
             retry_budget: DEFAULT_RETRY_BUDGET,
             job: JobId(0),
             merged_reads: None,
@@ -101,6 +104,11 @@ impl Object {
     /// Hashes the bytes that are read.
     pub(crate) fn with_digest(self) -> Self {
         Self { digest: Some(DigestRecorder::default()), ..self }
+    }
+
+    /// Counts the bytes that are read.
+    pub(crate) fn with_progress(self, progress: Arc<AtomicU64>) -> Self {
+        Self { progress: Some(progress), ..self }
     }
 
     /// Sets what determines the codec of the shard.
@@ -379,6 +387,9 @@ impl Object {
         let range = tag.merged.as_ref().map_or(range, |merged| merged.send());
         let wanted = range.end - range.start;
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if let Some(progress) = &self.progress {
+            progress.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
         if bytes.len() as u64 != wanted {
             let reason = format!("the store returned {} bytes instead of {wanted}", bytes.len());
             return Err(self.failed(reason, true));

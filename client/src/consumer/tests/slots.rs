@@ -174,7 +174,8 @@ async fn leaving_returns_after_the_end_and_before_the_start_of_a_job() {
     consumer.leave().await.unwrap();
     assert_eq!(coordinator.script(|script| script.state.clone()), JobState::Completed);
     let (coordinator, mut consumer) = elastic(&layout, &[]);
-    coordinator.script(|script| script.state = JobState::Preparing { indexed: 0, shards: 0, workers: 0 });
+    let preparing = JobState::Preparing { indexed: 0, shards: 0, read_bytes: 0, total_bytes: 0, workers: 0 };
+    coordinator.script(|script| script.state = preparing);
     consumer.leave().await.unwrap();
     let (_coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
     consumer.leave().await.unwrap();

@@ -147,6 +147,7 @@ impl Worker {
             memory_full: self.is_full(),
             draining: false,
             tasks: self.results.values().cloned().collect(),
+            task_progress: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
             stats: Vec::new(),

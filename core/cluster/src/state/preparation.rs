@@ -33,6 +33,9 @@ pub(crate) struct Preparation {
     /// The columns of a shard, which other shards share.
     columns: Option<SharedVec<Field>>,
     indexed_shards: usize,
+    /// The sizes of the listed and of the indexed shards.
+    total_bytes: u64,
+    indexed_bytes: u64,
     tasks: BTreeMap<TaskId, PendingTask>,
     waiting: BTreeSet<TaskId>,
 }
@@ -45,6 +48,21 @@ pub(crate) struct PendingTask {
     pub(crate) worker: Option<WorkerId>,
     /// The workers that were lost while they ran the task.
     pub(crate) lost: Vec<WorkerId>,
+    /// The bytes of the shards that the worker has read.
+    pub(crate) read_bytes: u64,
+}
+
+/// How far a preparation is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The number of indexed shards.
+    pub(crate) indexed: u64,
+    /// The number of listed shards.
+    pub(crate) shards: u64,
+    /// The size of the indexed shards and of the parts of others that were read.
+    pub(crate) read_bytes: u64,
+    /// The size of the listed shards.
+    pub(crate) total_bytes: u64,
 }
 
 impl PendingTask {
@@ -60,7 +78,7 @@ impl Preparation {
     }
 
     pub(crate) fn add_task(&mut self, id: TaskId, shards: Option<Range<usize>>, lost: Vec<WorkerId>) {
-        let task = PendingTask { shards, worker: None, lost };
+        let task = PendingTask { shards, worker: None, lost, read_bytes: 0 };
         if !task.is_isolated() {
             self.waiting.insert(id);
         }
@@ -97,10 +115,17 @@ impl Preparation {
     /// Returns a task of an expired worker to the waiting tasks.
     pub(crate) fn return_task(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.worker = None;
+            (task.worker, task.read_bytes) = (None, 0);
             if !task.is_isolated() {
                 self.waiting.insert(id);
             }
+        }
+    }
+
+    /// Records how many bytes a worker has read for its task.
+    pub(crate) fn set_read_bytes(&mut self, id: TaskId, worker: WorkerId, bytes: u64) {
+        if let Some(task) = self.tasks.get_mut(&id).filter(|task| task.worker == Some(worker)) {
+            task.read_bytes = bytes;
         }
     }
 
@@ -139,6 +164,9 @@ impl Preparation {
     pub(crate) fn set_listed(&mut self, shards: Vec<ShardRef>, indexed: Vec<Option<IndexedShard>>) {
         self.pending = (0..shards.len()).filter(|shard| indexed[*shard].is_none()).collect();
         self.indexed_shards = shards.len() - self.pending.len();
+        self.total_bytes = total_bytes(shards.iter());
+        let pending = self.pending.iter().map(|shard| &shards[*shard]);
+        self.indexed_bytes = self.total_bytes - total_bytes(pending);
         self.indexed = indexed;
         self.listed = shards;
     }
@@ -164,8 +192,10 @@ impl Preparation {
             self.columns = schemas.next().map(|schema| schema.fields.clone());
         }
         for (place, index) in range.zip(indexes) {
-            if self.indexed[self.pending[place]].replace(index).is_none() {
+            let number = self.pending[place];
+            if self.indexed[number].replace(index).is_none() {
                 self.indexed_shards += 1;
+                self.indexed_bytes = self.indexed_bytes.saturating_add(self.listed[number].size_bytes);
             }
         }
     }
@@ -182,13 +212,25 @@ impl Preparation {
         Some(listed.zip(indexes).map(shard).collect())
     }
 
-    /// Returns the numbers of indexed and listed shards.
-    pub(crate) fn progress(&self) -> (u64, u64) {
-        match &self.unsaved_index {
-            Some(manifest) => (manifest.shards.len() as u64, manifest.shards.len() as u64),
-            None => (self.indexed_shards as u64, self.indexed.len() as u64),
+    /// How far the preparation is. A task may read some bytes twice, or bytes of other files.
+    pub(crate) fn progress(&self) -> Progress {
+        let total_bytes = self.total_bytes;
+        if let Some(manifest) = &self.unsaved_index {
+            let shards = manifest.shards.len() as u64;
+            return Progress { indexed: shards, shards, read_bytes: total_bytes, total_bytes };
+        }
+        let running: u64 = self.tasks.values().map(|task| task.read_bytes).fold(0, u64::saturating_add);
+        Progress {
+            indexed: self.indexed_shards as u64,
+            shards: self.indexed.len() as u64,
+            read_bytes: self.indexed_bytes.saturating_add(running).min(total_bytes),
+            total_bytes,
         }
     }
+}
+
+fn total_bytes<'a>(shards: impl Iterator<Item = &'a ShardRef>) -> u64 {
+    shards.map(|shard| shard.size_bytes).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -217,7 +259,7 @@ mod tests {
         preparation.add_task(TaskId(2), Some(0..1), Vec::new());
         assert_eq!(preparation.task_counts(), (0, 2));
         assert_eq!(preparation.assign_task(WorkerId(7)), Some(TaskId(1)));
-        let running = PendingTask { shards: None, worker: Some(WorkerId(7)), lost: Vec::new() };
+        let running = PendingTask { shards: None, worker: Some(WorkerId(7)), lost: Vec::new(), read_bytes: 0 };
         assert_eq!((preparation.task(TaskId(1)), preparation.task_counts()), (Some(&running), (1, 1)));
         preparation.return_task(TaskId(1));
         preparation.return_task(TaskId(9));
@@ -231,10 +273,11 @@ mod tests {
     fn shards_are_complete_once_each_is_indexed() {
         let mut preparation = Preparation::new(SavedIndexes::default());
         preparation.set_listed((0..3).map(shard).collect(), vec![None; 3]);
-        assert_eq!((preparation.progress(), preparation.pending(1..3).len()), ((0, 3), 2));
+        let counts = |preparation: &Preparation| (preparation.progress().indexed, preparation.progress().shards);
+        assert_eq!((counts(&preparation), preparation.pending(1..3).len()), ((0, 3), 2));
         preparation.set_indexes(0..2, vec![index(); 2]);
         preparation.set_indexes(1..2, vec![index()]);
-        assert_eq!((preparation.progress(), preparation.take_shards()), ((2, 3), None));
+        assert_eq!((counts(&preparation), preparation.take_shards()), ((2, 3), None));
         preparation.set_indexes(2..3, vec![index()]);
         let shards = preparation.take_shards().expect("each is indexed");
         assert_eq!(
@@ -244,10 +287,31 @@ mod tests {
     }
 
     #[test]
+    fn the_progress_contains_what_running_tasks_have_read() {
+        let mut preparation = Preparation::new(SavedIndexes::default());
+        let large = |number| ShardRef { size_bytes: 100, ..shard(number) };
+        preparation.set_listed((0..3).map(large).collect(), vec![Some(index()), None, None]);
+        let read = |preparation: &Preparation| preparation.progress().read_bytes;
+        assert_eq!((read(&preparation), preparation.progress().total_bytes), (100, 300));
+        preparation.add_task(TaskId(1), Some(0..2), Vec::new());
+        preparation.assign_task(WorkerId(7));
+        preparation.set_read_bytes(TaskId(1), WorkerId(8), 90);
+        assert_eq!(read(&preparation), 100, "another worker has the task");
+        preparation.set_read_bytes(TaskId(1), WorkerId(7), 50);
+        assert_eq!(read(&preparation), 150);
+        preparation.set_read_bytes(TaskId(1), WorkerId(7), 900);
+        assert_eq!(read(&preparation), 300, "some bytes were read twice");
+        preparation.return_task(TaskId(1));
+        assert_eq!(read(&preparation), 100);
+        preparation.set_indexes(0..2, vec![index(); 2]);
+        assert_eq!(read(&preparation), 300);
+    }
+
+    #[test]
     fn only_shards_without_an_index_are_pending() {
         let mut preparation = Preparation::new(SavedIndexes::default());
         preparation.set_listed((0..4).map(shard).collect(), vec![Some(index()), None, Some(index()), None]);
-        assert_eq!((preparation.progress(), preparation.pending_len()), ((2, 4), 2));
+        assert_eq!((preparation.progress().indexed, preparation.pending_len()), (2, 2));
         assert_eq!(preparation.pending(0..2), [shard(1), shard(3)]);
         preparation.set_indexes(1..2, vec![index()]);
         preparation.set_indexes(0..1, vec![index()]);

@@ -323,6 +323,7 @@ impl SimulatedWorker {
             memory_full: self.memory_full,
             draining: self.state == WorkerState::Draining,
             tasks: self.task_results.clone(),
+            task_progress: Vec::new(),
             elapsed_ns,
             cpu,
             stats: stats.collect(),

@@ -68,7 +68,8 @@ fn view() -> ClusterView {
     };
     let idle = WorkerView { draining: true, job_usage: Vec::new(), peak_rss_bytes: None, ..worker(9, 0.0) };
     let ended = (1..=7).map(|id| job(id, JobState::Completed));
-    let listing = job(8, JobState::Preparing { indexed: 0, shards: 0, workers: 2 });
+    let preparing = JobState::Preparing { indexed: 0, shards: 0, read_bytes: 0, total_bytes: 0, workers: 2 };
+    let listing = job(8, preparing);
     ClusterView {
         now_ms: 60_000,
         jobs: ended.chain([listing, busy]).collect(),

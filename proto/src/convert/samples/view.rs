@@ -37,7 +37,7 @@ pub(crate) fn cluster_view() -> ClusterView {
     };
     let waiting = JobView {
         job: JobId(6),
-        state: JobState::Preparing { indexed: 1, shards: 3, workers: 2 },
+        state: JobState::Preparing { indexed: 1, shards: 3, read_bytes: 4, total_bytes: 5, workers: 2 },
         demand_rows_per_s: None,
         fed_fraction: None,
         stall_share: None,

@@ -88,6 +88,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         memory_full: true,
         draining: true,
         tasks: (0..).zip(outcomes).map(result).collect(),
+        task_progress: vec![TaskProgress { id: TaskId(9), read_bytes: 7 << 40 }],
         elapsed_ns: 1 << 40,
         cpu: cpu(),
         stats: vec![worker_job_stats()],

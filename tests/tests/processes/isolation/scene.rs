@@ -191,6 +191,7 @@ pub(crate) fn leaving_worker() -> WorkerReport {
         memory_full: true,
         draining: true,
         tasks: Vec::new(),
+        task_progress: Vec::new(),
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
         stats: Vec::new(),

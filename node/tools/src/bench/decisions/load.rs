@@ -102,6 +102,7 @@ impl Load {
                 memory_full: false,
                 draining: false,
                 tasks: std::mem::take(&mut tasks),
+                task_progress: Vec::new(),
                 elapsed_ns: 0,
                 cpu: ProcessCpu::default(),
                 stats: Vec::new(),
