@@ -5,8 +5,8 @@ For each codec, prints a Markdown table with the following values:
 
 - indexing: the CPU time of the codec's library (with its checksum) and of a search for line breaks, divided by the CPU time of
   `feedline index`, from which the time of `feedline index` on a tiny file is subtracted
-- reading: the CPU time of a shuffled job with two workers on the plain files plus that of decompressing them once, divided by the CPU time of the
-  same job on the compressed files
+- reading: the CPU time of a shuffled job with two workers on the plain files plus that of decompressing them once, divided by the
+  CPU time of the same job on the compressed files
 - index: the size of the stored index, divided by the size of the content
 - the speed of the library and of the indexing pass, in content bytes per second of CPU time
 

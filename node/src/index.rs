@@ -82,7 +82,8 @@ async fn index_dataset(
         _ => {}
     }
     let is_remarkable = status.dataset.as_ref().is_some_and(|dataset| {
-        let has_long_runs = !dataset.runs.is_empty() || dataset.part_runs.iter().any(|part| part.long_rows > 0);
+        let has_long_runs =
+            !dataset.runs.is_empty() || dataset.part_runs.iter().any(|part| part.long_rows > 0);
         dataset.defects > 0 || has_long_runs
     });
     let manifest = if is_remarkable { Some(coordinator.manifest(job).await?) } else { None };
@@ -124,7 +125,7 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
         text.push_str(&format!("  {}\n", recompress::long_run_message(*codec, url)));
     }
     if let Some(more) = files.len().checked_sub(recompress::MAX_LISTED_FILES).filter(|more| *more > 0) {
-        text.push_str(&format!("  {} can only be decompressed from their start too\n", format_count(more as u64, "more file")));
+        text.push_str(&format!("  and {}\n", format_count(more as u64, "more file")));
     }
     text
 }

@@ -206,8 +206,13 @@ mod tests {
 
     #[test]
     fn the_table_formats_every_state() {
-        let preparing =
-            |indexed, shards| JobState::Preparing { indexed, shards, read_bytes: 0, total_bytes: 0, workers: 1 };
+        let preparing = |indexed, shards| JobState::Preparing {
+            indexed,
+            shards,
+            read_bytes: 0,
+            total_bytes: 0,
+            workers: 1,
+        };
         let jobs = [
             job(1, preparing(0, 0)),
             job(2, preparing(3, 10)),

@@ -1,5 +1,7 @@
 //! The commands that compress files again, so that decompression can start at many positions.
 
+use std::collections::HashSet;
+
 use feedline_data::compression::Codec;
 use feedline_data::manifest::Manifest;
 
@@ -12,7 +14,7 @@ pub(crate) fn command(codec: Codec, url: &str) -> String {
         Codec::Zstd => format!("zstd -dc {name} | split -b 4M --filter='zstd -c' > new/{name}"),
         Codec::Bzip2 => format!("bzip2 -dc {name} | bzip2 > new/{name}"),
         Codec::Xz => format!("xz -dc {name} | xz -T0 --block-size=4MiB > new/{name}"),
-        Codec::Zlib => format!("pigz -dc {name} | gzip -6 > new/{name}"),
+        Codec::Zlib => format!("pigz -dc {name} | pigz -z -6 > new/{name}"),
     }
 }
 
@@ -21,14 +23,11 @@ pub(crate) const MAX_LISTED_FILES: usize = 10;
 
 /// Returns the files with long runs and their codecs, in listing order.
 pub(crate) fn long_run_files(manifest: &Manifest) -> Vec<(&str, Codec)> {
-    let mut files: Vec<(&str, Codec)> = Vec::new();
-    for (shard, _) in manifest.long_runs() {
-        let url = shard.object.url.as_str();
-        if files.last().is_none_or(|(last, _)| *last != url) {
-            files.extend(shard.index.compression.as_ref().map(|compression| (url, compression.codec)));
-        }
-    }
-    files
+    let mut seen = HashSet::new();
+    let shards = manifest.long_runs().map(|(shard, _)| shard);
+    let files =
+        shards.filter_map(|shard| Some((shard.object.url.as_str(), shard.index.compression.as_ref()?.codec)));
+    files.filter(|(url, _)| seen.insert(*url)).collect()
 }
 
 /// Returns a sentence about a file that can only be decompressed from its start.

@@ -155,7 +155,7 @@ impl Engine {
     }
 
     /// Counts the decoders of compressed shards against the memory budget, and limits them to the cores of the worker. Limits the rows
-    /// that indexing holds in memory. Only the first call has an effect.
+    /// that indexing holds in memory. Only the first call changes the number of cores.
     pub(crate) fn count_decoders(&self, decoders: &Arc<Decoders>) {
         decoders.set_limit(self.resources.budget.limits().paused_decoder_bytes());
         decoders.set_sampled_row_limit(self.resources.budget.limits().sampled_row_bytes());

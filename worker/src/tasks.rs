@@ -13,6 +13,7 @@ use feedline_data::tenants::TenantReads;
 use feedline_sources::{Dataset, SourceError, Stores};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -159,7 +160,11 @@ impl IndexTasks {
             let index = AbortOnDropHandle::new(tokio::spawn(async move {
                 dataset.index_shard_with_progress(&shard, read_bytes).await
             }));
-            index.map(|indexed| indexed.unwrap_or_else(|error| resume_unwind(error.into_panic())))
+            index.map(|indexed| match indexed.map_err(JoinError::try_into_panic) {
+                Ok(indexed) => indexed,
+                Err(Ok(panic)) => resume_unwind(panic),
+                Err(Err(error)) => panic!("the runtime is shut down: {error}"),
+            })
         });
         let indexes = futures::stream::iter(reads).buffered(self.concurrent_shards);
         Ok(TaskOutput::Indexed(indexes.try_collect().await?))
@@ -201,9 +206,13 @@ mod tests {
         let url = format!("{}/*", folder.path().display());
         let task = Task { source: Source::new(Format::Text, url), ..task(1, "") };
         let tasks = IndexTasks::new(Stores::new(Vec::new()), TaskTracker::new(), 8, 1 << 30);
-        let listed = tasks.execute(Task { shards: None, ..task.clone() }, Arc::default()).await.expect("the files can be listed");
+        let listed = tasks
+            .execute(Task { shards: None, ..task.clone() }, Arc::default())
+            .await
+            .expect("the files can be listed");
         let TaskOutput::Listed(shards) = listed else { panic!("{listed:?}") };
-        let (size_bytes, read_bytes) = (shards.iter().map(|shard| shard.size_bytes).sum(), Arc::<AtomicU64>::default());
+        let (size_bytes, read_bytes) =
+            (shards.iter().map(|shard| shard.size_bytes).sum::<u64>(), Arc::<AtomicU64>::default());
         let task = Task { shards: Some(shards), ..task };
         let indexed = tasks.execute(task, Arc::clone(&read_bytes)).await.expect("the files can be read");
         assert_eq!(read_bytes.load(Ordering::Relaxed), size_bytes);

@@ -9,7 +9,7 @@ use feedline_data::messages::{
 
 use crate::initial_cache::initial_cache_decision;
 use crate::state::job::TrackedJob;
-use crate::state::preparation::{Preparation, Progress};
+use crate::state::preparation::{Preparation, PreparationProgress};
 use crate::{Cluster, Reply};
 
 impl Cluster {
@@ -21,7 +21,7 @@ impl Cluster {
             return JobState::Running;
         }
         let progress = self.preparations.get(&job.id).map(Preparation::progress).unwrap_or_default();
-        let Progress { indexed, shards, read_bytes, total_bytes } = progress;
+        let PreparationProgress { indexed, shards, read_bytes, total_bytes } = progress;
         JobState::Preparing { indexed, shards, read_bytes, total_bytes, workers: self.live_workers() }
     }
 

@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((limits.paused_decoder_bytes(), limits.shard_cache_bytes()), (300, 150));
         assert_eq!((limits.kafka_prefetch_bytes(), limits.kafka_block_bytes()), (150, 300));
         assert_eq!((limits.graph_bytes(), limits.sampler_bytes()), (600, 150));
-        assert_eq!(limits.graph_row_bytes(), 300);
+        assert_eq!((limits.graph_row_bytes(), limits.sampled_row_bytes()), (300, 600));
     }
 
     #[test]

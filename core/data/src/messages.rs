@@ -11,6 +11,7 @@ pub mod samples;
 mod slots;
 mod stats;
 mod stores;
+mod tasks;
 mod worker_address;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ pub use self::stats::{
     ConsumerStats, EncodingStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats, saturating_sum,
 };
 pub use self::stores::{StoreJobReport, StoreReport, StoreShare, store_key};
+pub use self::tasks::{Task, TaskOutput, TaskProgress, TaskResult};
 pub use self::worker_address::WorkerAddress;
 
 use crate::checkpoint::{Position, StepId};
@@ -238,51 +240,6 @@ pub struct Lease {
     /// The number of workers that were lost before they had computed the split. With [`MAX_LOST_WORKERS`], the worker
     /// reports the first group as failed, without computing it.
     pub lost_workers: u32,
-}
-
-/// A task to list a source, or to index some of its shards.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Task {
-    /// Identifies the task within one run of the coordinator's state machine.
-    pub id: TaskId,
-    /// The source.
-    pub source: Source,
-    /// The shards to index; `None` lists the shards of the source.
-    pub shards: Option<Vec<ShardRef>>,
-    /// The read permissions of the job's tenant.
-    pub reads: TenantReads,
-    /// Whether the task lists the present ends of the partitions of a running job. An unavailable source then is a result,
-    /// not an error.
-    pub lists_growth: bool,
-}
-
-/// The result of a task.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TaskResult {
-    /// The task.
-    pub id: TaskId,
-    /// The output, or a one-sentence error message.
-    pub outcome: Result<TaskOutput, String>,
-}
-
-/// How far an indexing task is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskProgress {
-    /// The task.
-    pub id: TaskId,
-    /// The bytes of its shards that it has read.
-    pub read_bytes: u64,
-}
-
-/// The output of a task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskOutput {
-    /// The shards of a source.
-    Listed(Vec<ShardRef>),
-    /// The index of each shard of the task, in order.
-    Indexed(Vec<IndexedShard>),
-    /// The source of a running job is unavailable, for this reason.
-    Unavailable(String),
 }
 
 /// A report of a consumer's complete state. Reports are idempotent.

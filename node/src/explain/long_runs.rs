@@ -113,9 +113,7 @@ impl LongRuns {
             self.listed_files(),
         )
     }
-}
 
-impl LongRuns {
     fn listed_files(&self) -> String {
         let mut text: String = self.first_files.iter().map(|url| format!("  {url}\n")).collect();
         if let Some(more) = self.files.checked_sub(self.first_files.len() as u64).filter(|more| *more > 0) {

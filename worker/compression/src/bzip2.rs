@@ -127,8 +127,7 @@ impl Bzip2Decoder {
         }
         let Some((header, _)) = rest.split_first_chunk::<4>() else { return Ok(Next::Input) };
         let [b'B', b'Z', b'h', level @ b'1'..=b'9'] = header else {
-            let reason = "the data after the last bzip2 stream is not a bzip2 stream: remove it";
-            return Err(DecodeError::new(self.bit / 8, reason));
+            return Err(DecodeError::not_a("bzip2 stream", "bzip2", self.bit / 8));
         };
         (self.level, self.crc) = (level - b'0', 0);
         self.bit += STREAM_HEADER_BITS;

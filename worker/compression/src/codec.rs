@@ -41,7 +41,9 @@ pub fn is_truncated_magic(codec: Codec, bytes: &[u8]) -> bool {
         Codec::Gzip => [0x1f, 0x8b, 8].starts_with(bytes),
         Codec::Zstd => [0x28, 0xb5, 0x2f, 0xfd].starts_with(bytes),
         Codec::Bzip2 => match bytes {
-            [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] => BZIP2_MAGICS.iter().any(|magic| magic.starts_with(rest)),
+            [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] => {
+                BZIP2_MAGICS.iter().any(|magic| magic.starts_with(rest))
+            }
             _ => b"BZh".starts_with(bytes),
         },
         Codec::Xz => [0xfd, b'7', b'z', b'X', b'Z', 0].starts_with(bytes),

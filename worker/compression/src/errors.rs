@@ -12,6 +12,18 @@ impl DecodeError {
         Self::new(offset, "the compressed data is truncated: copy or compress the file again")
     }
 
+    /// The error for data that is not a part of a file of a codec, where another part could begin.
+    pub(crate) fn not_a(part: &str, codec: &str, offset: u64) -> Self {
+        let reason = match offset {
+            0 => format!("the file has no {part}: correct `source.compression`"),
+            _ => format!(
+                "the data after the last {part} is not {} {part}: remove it",
+                if codec == "xz" { "an" } else { "a" }
+            ),
+        };
+        Self::new(offset, reason)
+    }
+
     /// The error for an access point that a decoder did not create.
     pub(crate) fn index(offset: u64) -> Self {
         Self::new(offset, "the index of the file is corrupted: run `feedline index --rebuild`")

@@ -1,5 +1,8 @@
 //! gzip files (RFC 1952): members, each with a deflate stream. Decoding can start at every deflate block. Files of zlib streams
 //! (RFC 1950) differ only in the headers and trailers.
+//!
+//! An access point stores a sparse window: the bytes of the last 32 KiB to which later matches refer. zlib-ng and
+//! zlib-rs do not report matches, so the decoder is our own. `rapidgzip-core` reads a local file itself, with whole windows.
 
 mod bits;
 mod huffman;
@@ -80,11 +83,28 @@ impl GzipDecoder {
         let mut whole = vec![0; WINDOW_BYTES - history.len()];
         whole.extend(history);
         let state = if bit > 0 { State::SkipBits(bit) } else { State::Deflate };
-        Ok(Self { state, member: None, available: WINDOW_BYTES, history: whole, offset, ..Self::start(framing) })
+        Ok(Self {
+            state,
+            member: None,
+            available: WINDOW_BYTES,
+            history: whole,
+            offset,
+            ..Self::start(framing)
+        })
     }
 
     fn error(&self, consumed: usize, reason: impl std::fmt::Display) -> DecodeError {
         DecodeError { offset: self.offset + consumed as u64, reason: format!("{reason}: {FIX}") }
+    }
+
+    /// Returns an error in a header, a trailer or padding. The first two bytes of a file identify it.
+    fn frame_error(&self, consumed: usize, reason: String) -> DecodeError {
+        match self.state {
+            State::Header(_) if self.offset + (consumed as u64) < 2 => {
+                DecodeError::not_a(self.framing.member(), self.framing.name(), 0)
+            }
+            _ => self.error(consumed, reason),
+        }
     }
 
     /// Reads everything but deflate data. Returns the number of consumed bytes, also with an error.
@@ -217,7 +237,7 @@ impl StreamDecoder for GzipDecoder {
             }
             let (read, event) = self
                 .read_frame(&input[consumed..])
-                .map_err(|(at, reason)| self.error(consumed + at, reason))?;
+                .map_err(|(at, reason)| self.frame_error(consumed + at, reason))?;
             consumed += read;
             match event {
                 FrameEvent::Deflate => {}

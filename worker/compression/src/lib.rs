@@ -16,5 +16,7 @@ mod tests;
 mod xz;
 mod zstd;
 
-pub use codec::{DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib, resume, start, store_content, stored_content};
+pub use codec::{
+    DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib, resume, start, store_content, stored_content,
+};
 pub use decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};

@@ -159,8 +159,7 @@ impl XzDecoder {
         }
         let known = rest.len().min(MAGIC.len());
         if rest[..known] != MAGIC[..known] {
-            let reason = "the data after the last xz stream is not an xz stream: remove it";
-            return Err(DecodeError::new(offset, reason));
+            return Err(DecodeError::not_a("xz stream", "xz", offset));
         }
         let Some((header, _)) = rest.split_first_chunk::<STREAM_HEADER_BYTES>() else {
             return Ok(Next::Input);

@@ -80,7 +80,7 @@ impl ZstdDecoder {
         let offset = self.position + *consumed as u64;
         let incomplete = |event| if is_last { Err(DecodeError::truncated(offset)) } else { Ok(Some(event)) };
         if rest.is_empty() && is_last {
-            return Ok(Some(Event::End));
+            return if offset == 0 { Err(DecodeError::truncated(0)) } else { Ok(Some(Event::End)) };
         }
         let Some((magic, header)) = rest.split_first_chunk::<4>() else {
             return incomplete(Event::NeedsInput);
@@ -95,10 +95,7 @@ impl ZstdDecoder {
             return Ok(None);
         }
         if magic != FRAME_MAGIC {
-            return Err(DecodeError::new(
-                offset,
-                "the data after the last zstd frame is not a zstd frame: remove it",
-            ));
+            return Err(DecodeError::not_a("zstd frame", "zstd", offset));
         }
         let Some(header) = FrameHeader::parse(header) else { return incomplete(Event::NeedsInput) };
         header.check().map_err(|reason| DecodeError::new(offset, reason))?;

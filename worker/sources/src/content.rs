@@ -6,6 +6,7 @@ mod content_reader;
 mod damage;
 mod decoders;
 mod decompressing;
+mod file_compression;
 mod metrics;
 mod points;
 mod range;
@@ -15,8 +16,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use feedline_compression::{DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib};
-use feedline_data::compression::{Codec, ShardCompression, SourceCompression};
-use feedline_data::pipeline::{Format, Source};
+use feedline_data::compression::{Codec, ShardCompression};
 
 use crate::error::SourceError;
 use crate::formats::tfrecord::is_record;
@@ -27,7 +27,9 @@ use crate::window::ReadWindow;
 pub(crate) use blocks::ContentBlocks;
 use damage::describe;
 pub use decoders::{Decoders, RunTurn};
+pub(crate) use decoders::{LARGE_ROW_BYTES, LargeRowTurn};
 use decompressing::DecompressingWindow;
+pub(crate) use file_compression::FileCompression;
 pub use metrics::METRICS;
 pub(crate) use points::may_begin_run;
 use range::RangeSource;
@@ -63,21 +65,6 @@ fn codec_in_name(object: &Object, start: &[u8]) -> Option<Codec> {
     };
     let is_truncated = start.len() as u64 == object.size_bytes() && is_truncated_magic(codec, start);
     is_truncated.then_some(codec)
-}
-
-/// What determines the codec of a shard, except for its bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct FileCompression {
-    /// The compression that the source declares.
-    pub(crate) declared: Option<SourceCompression>,
-    /// Whether the content consists of TFRecords, which TensorFlow also compresses with zlib.
-    pub(crate) has_records: bool,
-}
-
-impl FileCompression {
-    pub(crate) fn of(source: &Source) -> Self {
-        Self { declared: source.compression, has_records: source.format == Format::TfRecord }
-    }
 }
 
 /// The content of a shard, for reads of ranges.

@@ -1,6 +1,7 @@
 //! Reads ranges of one shard. A read fails if the object differs from the listed version. Failed requests are retried.
 
-pub(crate) mod store_checksum;
+pub(crate) mod attempt_timer;
+mod store_checksum;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use object_store::path::Path as Key;
 use object_store::{Extensions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::time::{Instant, sleep};
 
+use self::attempt_timer::AttemptTimer;
 use crate::content::{Decoders, FileCompression};
 use crate::digest::DigestRecorder;
 use crate::error::{STORE_FIX, SourceError};
@@ -449,22 +451,6 @@ impl Object {
         }
         let sent = tag.merged.as_ref().map_or(range, |merged| merged.send());
         read_body(result, sent.end - sent.start).await.map_err(store_error)
-    }
-}
-
-/// Adds the time of an attempt without its time in queues, also if the attempt is cancelled.
-struct AttemptTimer<'a> {
-    wait_ns: &'a AtomicU64,
-    clock: &'a QueueClock,
-    queued: Duration,
-    start: Instant,
-}
-
-impl Drop for AttemptTimer<'_> {
-    fn drop(&mut self) {
-        let queued = self.clock.total().saturating_sub(self.queued);
-        let wait = self.start.elapsed().saturating_sub(queued);
-        self.wait_ns.fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 

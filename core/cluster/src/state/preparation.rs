@@ -54,7 +54,7 @@ pub(crate) struct PendingTask {
 
 /// How far a preparation is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct PreparationProgress {
     /// The number of indexed shards.
     pub(crate) indexed: u64,
     /// The number of listed shards.
@@ -213,14 +213,14 @@ impl Preparation {
     }
 
     /// How far the preparation is. A task may read some bytes twice, or bytes of other files.
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> PreparationProgress {
         let total_bytes = self.total_bytes;
         if let Some(manifest) = &self.unsaved_index {
             let shards = manifest.shards.len() as u64;
-            return Progress { indexed: shards, shards, read_bytes: total_bytes, total_bytes };
+            return PreparationProgress { indexed: shards, shards, read_bytes: total_bytes, total_bytes };
         }
         let running: u64 = self.tasks.values().map(|task| task.read_bytes).fold(0, u64::saturating_add);
-        Progress {
+        PreparationProgress {
             indexed: self.indexed_shards as u64,
             shards: self.indexed.len() as u64,
             read_bytes: self.indexed_bytes.saturating_add(running).min(total_bytes),
@@ -259,7 +259,8 @@ mod tests {
         preparation.add_task(TaskId(2), Some(0..1), Vec::new());
         assert_eq!(preparation.task_counts(), (0, 2));
         assert_eq!(preparation.assign_task(WorkerId(7)), Some(TaskId(1)));
-        let running = PendingTask { shards: None, worker: Some(WorkerId(7)), lost: Vec::new(), read_bytes: 0 };
+        let running =
+            PendingTask { shards: None, worker: Some(WorkerId(7)), lost: Vec::new(), read_bytes: 0 };
         assert_eq!((preparation.task(TaskId(1)), preparation.task_counts()), (Some(&running), (1, 1)));
         preparation.return_task(TaskId(1));
         preparation.return_task(TaskId(9));
@@ -273,7 +274,8 @@ mod tests {
     fn shards_are_complete_once_each_is_indexed() {
         let mut preparation = Preparation::new(SavedIndexes::default());
         preparation.set_listed((0..3).map(shard).collect(), vec![None; 3]);
-        let counts = |preparation: &Preparation| (preparation.progress().indexed, preparation.progress().shards);
+        let counts =
+            |preparation: &Preparation| (preparation.progress().indexed, preparation.progress().shards);
         assert_eq!((counts(&preparation), preparation.pending(1..3).len()), ((0, 3), 2));
         preparation.set_indexes(0..2, vec![index(); 2]);
         preparation.set_indexes(1..2, vec![index()]);

@@ -50,7 +50,7 @@ fn failure(spec: &JobSpec, manifest: &Manifest) -> String {
 
 /// The numbers of indexed shards, of listed shards and of workers.
 #[track_caller]
-fn preparing(bench: &Bench, job: JobId) -> (u64, u64, u32) {
+fn preparing(bench: &mut Bench, job: JobId) -> (u64, u64, u32) {
     match bench.status(job).state {
         JobState::Preparing { indexed, shards, workers, .. } => (indexed, shards, workers),
         other => panic!("{other:?}"),
@@ -62,7 +62,7 @@ fn indexing_is_distributed_over_workers_and_saved() {
     let mut bench = Bench::new();
     let manifest = manifest(&[3; 70]);
     let job = bench.open(&spec(4, 1)).expect("a valid job");
-    assert_eq!(preparing(&bench, job), (0, 0, 0));
+    assert_eq!(preparing(&mut bench, job), (0, 0, 0));
     assert_eq!((bench.cluster.samples().jobs.len(), bench.cluster.samples().preparing_jobs), (0, 1));
     let one = bench.worker(report(1)).expect("a first plan");
     assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, [], "one worker lists");
@@ -71,10 +71,10 @@ fn indexing_is_distributed_over_workers_and_saved() {
         bench.worker(WorkerReport { plan_revision: one.revision, tasks, ..report(1) }).expect("tasks follow");
     let two = bench.worker(report(2)).expect("tasks follow");
     assert_eq!((one.tasks.len(), two.tasks.len()), (2, 2));
-    assert_eq!(preparing(&bench, job), (0, 70, 2));
+    assert_eq!(preparing(&mut bench, job), (0, 70, 2));
     let tasks = results(&one, &manifest);
     bench.worker(WorkerReport { tasks, ..report(1) });
-    assert_eq!(preparing(&bench, job), (32, 70, 2));
+    assert_eq!(preparing(&mut bench, job), (32, 70, 2));
     bench.worker(WorkerReport { tasks: results(&two, &manifest), ..report(2) });
     let one = bench.worker(report(1)).expect("the rest");
     bench.worker(WorkerReport { tasks: results(&one, &manifest), ..report(1) });
@@ -107,7 +107,7 @@ fn a_job_waits_until_its_index_is_saved() {
     bench.cluster.step(0, Input::Worker { request: 99, report }, &mut ready);
     assert_eq!((ready.records.len(), ready.manifests.len()), (0, 1));
     bench.pass(1_000);
-    assert_eq!(preparing(&bench, job), (1, 1, 1));
+    assert_eq!(preparing(&mut bench, job), (1, 1, 1));
     bench.step(Input::IndexSaved { job, result: Ok(()) });
     bench.step(Input::IndexSaved { job, result: Err("a second result".to_owned()) });
     assert_eq!(bench.status(job).state, JobState::Running);
@@ -142,7 +142,7 @@ fn a_task_result_for_an_earlier_leader_is_ignored() {
     let stale = bench.worker(report(1)).expect("the listing");
     bench.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, bench.records.clone());
     bench.worker(WorkerReport { tasks: results(&stale, &manifest(&[9])), ..report(1) });
-    assert_eq!(preparing(&bench, job), (0, 0, 1));
+    assert_eq!(preparing(&mut bench, job), (0, 0, 1));
 }
 
 #[test]

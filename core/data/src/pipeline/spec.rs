@@ -136,11 +136,6 @@ macro_rules! formats {
             /// All formats.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Whether whole files of the format may be compressed.
-            pub fn has_compressed_files(self) -> bool {
-                matches!(self, Self::TfRecord | Self::WebDataset | Self::Jsonl | Self::Csv | Self::Text)
-            }
-
             /// The name used in pipeline files and messages, such as `tfrecord`.
             pub fn name(self) -> &'static str {
                 match self {
@@ -197,6 +192,13 @@ formats! {
     /// The folder of a graph that `feedline graph build` wrote. Each row of a seed set is one row, with the columns `node`, or
     /// `source` and `target`, and `input_id`.
     Graph => graph,
+}
+
+impl Format {
+    /// Whether whole files of the format may be compressed.
+    pub fn has_compressed_files(self) -> bool {
+        matches!(self, Self::TfRecord | Self::WebDataset | Self::Jsonl | Self::Csv | Self::Text)
+    }
 }
 
 /// How rows are shuffled within an epoch.

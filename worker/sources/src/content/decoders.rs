@@ -17,6 +17,8 @@ use crate::reader::BlockRead;
 const CAPACITY: usize = 1_024;
 /// Time without a read after which a paused decoder is closed first if memory is short. Another worker probably reads its run now.
 const UNUSED_AFTER: Duration = Duration::from_secs(60);
+/// Size from which a row is large while its shard is indexed.
+pub(crate) const LARGE_ROW_BYTES: u64 = 4 << 20;
 /// Default of [`Decoders::set_limit`].
 const DEFAULT_LIMIT_BYTES: u64 = 64 << 20;
 
@@ -31,6 +33,9 @@ pub(super) struct RunSlot {
 #[derive(Debug)]
 pub struct RunTurn(#[expect(dead_code, reason = "holds the lock")] tokio::sync::OwnedMutexGuard<()>);
 
+/// The turn of a shard to hold a large row, which ends when it is dropped.
+pub(crate) type LargeRowTurn<'a> = SemaphorePermit<'a>;
+
 /// The turn of a read to decode, which ends when it is dropped.
 pub(super) type DecodingTurn<'a> = SemaphorePermit<'a>;
 
@@ -42,6 +47,8 @@ pub struct Decoders {
     limit_bytes: AtomicU64,
     /// Maximum size of a row that determines the columns.
     sampled_row_bytes: AtomicU64,
+    /// The KiB of large rows that shards may hold, and their number. Set when a shard holds one for the first time.
+    large_rows: OnceLock<(Semaphore, u32)>,
     /// In the order of their use, the least recently used first.
     runs: Mutex<VecDeque<Entry>>,
     /// One permit for each core. Set when a read decodes for the first time, or by [`Decoders::set_cores`].
@@ -71,6 +78,7 @@ impl Default for Decoders {
             used_bytes: Arc::default(),
             limit_bytes,
             sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
+            large_rows: OnceLock::new(),
             runs: Mutex::default(),
             decoding: OnceLock::new(),
         }
@@ -91,6 +99,17 @@ impl Decoders {
     /// Maximum size of a row that determines the columns.
     pub(crate) fn sampled_row_limit(&self) -> u64 {
         self.sampled_row_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a shard that is indexed may hold a row of this size, above [`LARGE_ROW_BYTES`]. The rows of all shards together
+    /// have at most the limit of one row.
+    pub(crate) async fn large_row_turn(&self, bytes: u64) -> LargeRowTurn<'_> {
+        let kib = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
+        let (rows, all) = self.large_rows.get_or_init(|| {
+            let all = kib(self.sampled_row_limit());
+            (Semaphore::new(all as usize), all)
+        });
+        rows.acquire_many(kib(bytes).min(*all)).await.expect("the semaphore is never closed")
     }
 
     /// Sets the number of reads that decode at a time, which is otherwise the number of cores of the machine. Only the first call

@@ -7,7 +7,7 @@ use feedline_data::compression::ShardCompression;
 use feedline_data::manifest::{Block, Defect};
 use memchr::memchr_iter;
 
-use crate::content::{Content, ContentBlocks, ContentWindow};
+use crate::content::{Content, ContentBlocks, ContentWindow, LARGE_ROW_BYTES, LargeRowTurn};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
@@ -250,6 +250,7 @@ pub(crate) async fn index(
     let mut builder = ContentBlocks::new(window, start);
     let mut splitter = Splitter::new(rule);
     let mut defects = Vec::new();
+    let mut large_row: Option<LargeRowTurn<'_>> = None;
     let mut at = start;
     while defects.is_empty() {
         window.fill(at, 1).await?;
@@ -271,6 +272,12 @@ pub(crate) async fn index(
             if rows.partial.len() as u64 > object.decoders().sampled_row_limit() {
                 return Err(too_large_to_infer(object, builder.end(), rows.partial.len() as u64));
             }
+            large_row = match large_row {
+                _ if rows.partial.len() as u64 <= LARGE_ROW_BYTES => None,
+                // The row may grow up to the limit.
+                None => Some(object.decoders().large_row_turn(object.decoders().sampled_row_limit()).await),
+                held => held,
+            };
         }
         at += piece.len() as u64;
         // Inference needs more time than the read of a local file.
@@ -329,7 +336,9 @@ pub(crate) fn byte_order_mark_bytes(start: &[u8]) -> usize {
 /// Reads the blocks that contain the first `rows` rows.
 pub(crate) async fn sample(content: &Content<'_>, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
-    if first.bytes > content.object().decoders().sampled_row_limit() {
+    // A block with several rows may be larger than the limit of a row.
+    let is_too_large = first.bytes > content.object().decoders().sampled_row_limit();
+    if is_too_large && (first.rows == 1 || first.bytes > MAX_SAMPLE_BYTES) {
         return Err(too_large_to_infer(content.object(), first.offset, first.bytes));
     }
     let mut end = first.offset;

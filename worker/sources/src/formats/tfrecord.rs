@@ -6,17 +6,18 @@ mod framing;
 mod scan;
 mod sparse;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_data::manifest::{ColumnNotes, Defect, ShardIndex, ShardRef};
 
-use crate::content::{ContentBlocks, ContentWindow};
+use crate::content::{ContentBlocks, ContentWindow, LARGE_ROW_BYTES};
 use crate::error::SourceError;
 use crate::formats::lines::more_memory;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, SampleMethod, SampleTraits};
-use crate::rows;
+use crate::rows::{self, SplitError};
 use crate::select::{InferenceNotes, Selection};
 use crate::window::SPARSE_STEP_BYTES;
 
@@ -24,7 +25,7 @@ pub(super) use builders::decode_examples;
 #[cfg(feature = "kafka")]
 pub(crate) use builders::decode_payloads;
 pub(crate) use framing::is_record;
-use framing::{FOOTER_BYTES, HEADER_BYTES, next_record, split, truncated};
+use framing::{FOOTER_BYTES, HEADER_BYTES, next_record, truncated};
 pub(super) use scan::SchemaScan;
 
 /// Number of payloads of a topic that are sampled to infer the columns.
@@ -46,7 +47,7 @@ impl FormatReader for TfRecordReader {
         let mut builder = ContentBlocks::new(&window, 0);
         let mut scan = SchemaScan::new(selection);
         let mut defects = Vec::new();
-        let mut rows = 0;
+        let (mut rows, mut largest, mut large_row) = (0, LARGE_ROW_BYTES, None);
         loop {
             let offset = builder.end();
             window.fill(offset, HEADER_BYTES as u64).await?;
@@ -62,6 +63,12 @@ impl FormatReader for TfRecordReader {
                     break;
                 }
             };
+            if framed_bytes > largest && matches!(window, ContentWindow::Compressed(_)) {
+                // The window keeps its size until the shard is indexed. Two shards must not wait for each other.
+                drop(large_row.take());
+                large_row = Some(object.decoders().large_row_turn(framed_bytes).await);
+                largest = framed_bytes;
+            }
             scan_record(&mut window, offset, framed_bytes, &mut scan).await?;
             let pushed = match window.reaches(offset + framed_bytes).await? {
                 true => builder.push(framed_bytes, &window),
@@ -97,6 +104,19 @@ impl FormatReader for TfRecordReader {
         let rows = rows::fetch(object, read, split).await?;
         builders::decode(&rows, read, selection)
     }
+}
+
+/// Returns the ranges of all records in a block.
+fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
+    let mut spans = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let framed_bytes = next_record(&bytes[at..], (bytes.len() - at) as u64)
+            .map_err(|reason| SplitError { at, reason })?;
+        spans.push(at..at + framed_bytes as usize);
+        at += framed_bytes as usize;
+    }
+    Ok(spans)
 }
 
 /// Adds a record to the columns. A truncated or damaged record adds nothing.

@@ -127,7 +127,8 @@ async fn a_footer_with_impossible_sizes_is_rejected() {
 /// Whatever a compressed shard claims, a worker holds at most a part of its memory.
 #[tokio::test]
 async fn rows_that_determine_the_columns_are_limited_by_the_memory_of_the_worker() {
-    let long = "z".repeat(2_000);
+    // The row does not end in the piece in which it begins.
+    let long = "z".repeat(2 << 20);
     let record = example(&[("t", Feature::Bytes(&[long.as_bytes()]))]);
     for (format, content) in [
         (Format::Jsonl, format!("{{\"t\": \"a\"}}\n{{\"t\": \"{long}\"}}\n").into_bytes()),
@@ -139,7 +140,8 @@ async fn rows_that_determine_the_columns_are_limited_by_the_memory_of_the_worker
         let directory = tempfile::tempdir().unwrap();
         write_settled(&directory.path().join("shard"), &encoder.finish().unwrap());
         let stores = Stores::new(Vec::new());
-        let dataset = Dataset::new(Source::new(format, path(directory.path(), "shard")), Arc::clone(&stores)).unwrap();
+        let dataset =
+            Dataset::new(Source::new(format, path(directory.path(), "shard")), Arc::clone(&stores)).unwrap();
         let shard = dataset.list().await.unwrap().remove(0);
         assert!(dataset.index_shard(&shard).await.is_ok(), "{format:?}");
         stores.decoders().set_sampled_row_limit(1_000);

@@ -54,7 +54,7 @@ fn errors_in_a_mix_name_the_line() {
         p.yaml:6: unknown source.stop `never`; known: all, first, restart
         p.yaml:3: `url` cannot be combined with `mix`; write `url` for each dataset of the mix
         p.yaml:3: source.mix: the weight of dataset 1 is 0; expected a number from 0.000001 to 1000000
-        p.yaml:4: unknown key `wieght` in source.mix[0]; did you mean `weight`? (known: weight, url, format, features, credentials, partitions, config, split, seeds, topics, start, until, isolation, payload, on_tombstone, on_gap, commit_group, epoch)
+        p.yaml:4: unknown key `wieght` in source.mix[0]; did you mean `weight`? (known: weight, url, format, features, credentials, compression, partitions, config, split, seeds, topics, start, until, isolation, payload, on_tombstone, on_gap, commit_group, epoch)
         p.yaml:5: source.mix[1] has no key `format`; add the key
         p.yaml:3: source.mix: dataset 1: the list is empty; add at least one path, glob or URL
         p.yaml:3: `stop` needs a `mix`; remove `stop`, or list datasets under `mix`

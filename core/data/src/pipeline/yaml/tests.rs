@@ -138,7 +138,7 @@ fn unknown_keys() {
         "  format: tfrecord",
         "  formt: tfrecord",
         expect![
-            "pipeline.yaml:4: unknown key `formt` in source; did you mean `format`? (known: url, format, features, credentials, partitions, config, split, seeds, mix, stop, topics, start, until, isolation, payload, on_tombstone, on_gap, commit_group, epoch)"
+            "pipeline.yaml:4: unknown key `formt` in source; did you mean `format`? (known: url, format, features, credentials, compression, partitions, config, split, seeds, mix, stop, topics, start, until, isolation, payload, on_tombstone, on_gap, commit_group, epoch)"
         ],
     );
     check(

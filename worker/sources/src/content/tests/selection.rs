@@ -59,15 +59,12 @@ async fn a_declared_codec_is_used_whatever_the_shard_begins_with() {
             assert!(shard.read_all().await.rows() == plain.rows(), "{format:?} {compression:?}");
         }
     }
-    for text in [&b"BZh91AY&SY is no bzip2\n"[..], b"(\xb5\n/"] {
-        let rows = String::from_utf8_lossy(text).lines().map(str::to_owned).collect::<Vec<_>>();
+    for text in [&b"BZh91AY&SY is no bzip2\n"[..], b"(\xb5/\xfd\n"] {
+        assert!(codec(&fixture(text, Format::Text, &[])).await.is_some());
         let shard = declared(text, Format::Text, SourceCompression::Uncompressed);
         assert_eq!(codec(&shard).await, None);
         let read = shard.read_all().await;
-        assert_eq!(read.rows().len() + read.failures().len(), rows.len().max(read.rows().len()));
-        if text.is_ascii() {
-            assert_eq!(read.rows(), rows);
-        }
+        assert_eq!((read.rows().len(), read.failures().len()), (1, usize::from(!text.is_ascii())));
     }
 }
 

@@ -9,6 +9,7 @@ use super::super::decompress::off_runtime;
 use super::u32_at;
 use crate::blocks::BlockBuilder;
 use crate::error::SourceError;
+use crate::formats::lines::more_memory;
 use crate::object::Object;
 use crate::window::ReadWindow;
 
@@ -157,10 +158,11 @@ async fn read_compressed_sample(
 
 async fn read_sample(object: &Object, range: Range<u64>) -> Result<Bytes, SourceError> {
     let bytes = range.end - range.start;
-    if bytes > crate::limits::MAX_SAMPLED_ROW_BYTES {
+    let limit = object.decoders().sampled_row_limit();
+    if bytes > limit {
         let reason = format!(
-            "the first sample is {bytes} bytes long, more than the limit of {} bytes for inferring columns: split the sample",
-            crate::limits::MAX_SAMPLED_ROW_BYTES
+            "the first sample is {bytes} bytes long, more than the limit of {limit} bytes for inferring columns: split the sample{}",
+            more_memory(object)
         );
         return Err(SourceError::corrupt(object.shard(), range.start, reason));
     }

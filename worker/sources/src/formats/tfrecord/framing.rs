@@ -1,10 +1,6 @@
 //! The framing of TFRecord files. A record consists of the length (u64), the masked CRC-32C of the length, the data, and the masked
 //! CRC-32C of the data. Integers are little-endian.
 
-use std::ops::Range;
-
-use crate::rows::SplitError;
-
 /// Size of the length and its checksum.
 pub(super) const HEADER_BYTES: usize = 12;
 /// Size of the checksum of the data.
@@ -40,19 +36,6 @@ pub(super) fn next_record(bytes: &[u8], remaining_bytes: u64) -> Result<u64, Str
 /// The error message for a truncated record.
 pub(super) fn truncated() -> String {
     "the last record is truncated: write the file again".to_owned()
-}
-
-/// Returns the ranges of all records in a block.
-pub(super) fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
-    let mut spans = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let framed_bytes = next_record(&bytes[at..], (bytes.len() - at) as u64)
-            .map_err(|reason| SplitError { at, reason })?;
-        spans.push(at..at + framed_bytes as usize);
-        at += framed_bytes as usize;
-    }
-    Ok(spans)
 }
 
 /// Whether data begins with the length of a record and its checksum. The length may look like the magic of a codec.
