@@ -36,6 +36,9 @@ pub struct RunTurn(#[expect(dead_code, reason = "holds the lock")] tokio::sync::
 /// The turn of a shard to hold a large row, which ends when it is dropped.
 pub(crate) type LargeRowTurn<'a> = SemaphorePermit<'a>;
 
+/// The turn of a shard that is indexed to use a large decoder, which ends when it is dropped.
+pub(super) type IndexingTurn<'a> = SemaphorePermit<'a>;
+
 /// The turn of a read to decode, which ends when it is dropped.
 pub(super) type DecodingTurn<'a> = SemaphorePermit<'a>;
 
@@ -49,6 +52,8 @@ pub struct Decoders {
     sampled_row_bytes: AtomicU64,
     /// The KiB of large rows that shards may hold, and their number. Set when a shard holds one for the first time.
     large_rows: OnceLock<(Semaphore, u32)>,
+    /// The KiB of the decoders of shards that are indexed, and their number. Set when such a decoder is large for the first time.
+    indexing: OnceLock<(Semaphore, u32)>,
     /// In the order of their use, the least recently used first.
     runs: Mutex<VecDeque<Entry>>,
     /// One permit for each core. Set when a read decodes for the first time, or by [`Decoders::set_cores`].
@@ -71,6 +76,16 @@ impl Entry {
     }
 }
 
+/// Waits for a part of `all_bytes`, or for all if it is larger.
+async fn turn(turns: &OnceLock<(Semaphore, u32)>, all_bytes: u64, bytes: u64) -> SemaphorePermit<'_> {
+    let kib = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
+    let (permits, all) = turns.get_or_init(|| {
+        let all = kib(all_bytes);
+        (Semaphore::new(all as usize), all)
+    });
+    permits.acquire_many(kib(bytes).min(*all)).await.expect("the semaphore is never closed")
+}
+
 impl Default for Decoders {
     fn default() -> Self {
         let limit_bytes = AtomicU64::new(DEFAULT_LIMIT_BYTES);
@@ -79,6 +94,7 @@ impl Default for Decoders {
             limit_bytes,
             sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
             large_rows: OnceLock::new(),
+            indexing: OnceLock::new(),
             runs: Mutex::default(),
             decoding: OnceLock::new(),
         }
@@ -104,12 +120,19 @@ impl Decoders {
     /// Waits until a shard that is indexed may hold a row of this size, above [`LARGE_ROW_BYTES`]. The rows of all shards together
     /// have at most the limit of one row.
     pub(crate) async fn large_row_turn(&self, bytes: u64) -> LargeRowTurn<'_> {
-        let kib = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
-        let (rows, all) = self.large_rows.get_or_init(|| {
-            let all = kib(self.sampled_row_limit());
-            (Semaphore::new(all as usize), all)
-        });
-        rows.acquire_many(kib(bytes).min(*all)).await.expect("the semaphore is never closed")
+        turn(&self.large_rows, self.sampled_row_limit(), bytes).await
+    }
+
+    /// Waits until a shard that is indexed may use a decoder of this size. The decoders together have at most the limit of paused
+    /// decoders, and a larger one is alone.
+    pub(super) async fn indexing_turn(&self, bytes: u64) -> IndexingTurn<'_> {
+        turn(&self.indexing, self.limit_bytes.load(Ordering::Relaxed), bytes).await
+    }
+
+    /// Maximum memory of a decoder: that of the worker, if it limits the rows.
+    pub(super) fn decoder_limit(&self) -> u64 {
+        let row_bytes = self.sampled_row_limit();
+        if row_bytes < MAX_SAMPLED_ROW_BYTES { 2 * row_bytes } else { u64::MAX }
     }
 
     /// Sets the number of reads that decode at a time, which is otherwise the number of cores of the machine. Only the first call

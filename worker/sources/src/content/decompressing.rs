@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use feedline_compression::{Boundary, DecodeError, Event, StreamDecoder};
 use feedline_data::compression::{AccessPoint, Codec};
 
-use super::decoders::DecoderMemory;
+use super::decoders::{DecoderMemory, IndexingTurn};
 use super::metrics;
 use crate::error::SourceError;
 use crate::object::Object;
@@ -20,6 +20,8 @@ const MIN_CANDIDATE_STEP: u64 = 4 << 10;
 const MAX_LOOKBACK: u64 = 256 << 10;
 /// Maximum size of the end of a row that an access point contains.
 const MAX_ROW_END_BYTES: usize = 16 << 10;
+/// Size up to which a decoder need not wait for others.
+const SMALL_DECODER_BYTES: u64 = 4 << 20;
 /// Maximum size of the compressed data that determines a state.
 const LOOKAHEAD_BYTES: usize = 256 << 10;
 
@@ -29,6 +31,9 @@ pub(crate) struct DecompressingWindow<'a> {
     codec: Codec,
     decoder: Box<dyn StreamDecoder>,
     memory: DecoderMemory,
+    /// The turn of a large decoder, and the size for which it waited.
+    turn: Option<IndexingTurn<'a>>,
+    turn_bytes: u64,
     /// Compressed bytes from `input_start`. The first `consumed` of them are decoded.
     input: Vec<u8>,
     input_start: u64,
@@ -65,6 +70,8 @@ impl<'a> DecompressingWindow<'a> {
             codec,
             decoder,
             memory: DecoderMemory::new(object.decoders()),
+            turn: None,
+            turn_bytes: SMALL_DECODER_BYTES,
             input,
             input_start: 0,
             consumed: 0,
@@ -220,6 +227,7 @@ impl<'a> DecompressingWindow<'a> {
             }
         };
         self.consumed += step.consumed;
+        self.wait_for_turn().await?;
         match step.event {
             Event::NeedsInput => self.read_more().await?,
             // Other tasks may run on this thread.
@@ -227,6 +235,29 @@ impl<'a> DecompressingWindow<'a> {
             Event::Boundary(boundary) => self.collect(boundary),
             Event::End => self.is_ended = true,
         }
+        Ok(())
+    }
+
+    /// Waits until the decoder may use its memory, if it is large. The decoder writes to its memory only after the header that states its
+    /// size.
+    async fn wait_for_turn(&mut self) -> Result<(), SourceError> {
+        let bytes = self.decoder.memory_bytes() as u64;
+        if bytes <= self.turn_bytes {
+            return Ok(());
+        }
+        let decoders = self.object.decoders();
+        if bytes > decoders.decoder_limit() {
+            let reason = format!(
+                "decompression needs {} MiB of memory, more than the worker has: raise the workers' --memory, or compress the file again with \
+                 a smaller window",
+                bytes.div_ceil(1 << 20)
+            );
+            return Err(SourceError::unsupported(self.object.shard(), reason));
+        }
+        // Two shards must not wait for each other.
+        self.turn = None;
+        self.turn = Some(decoders.indexing_turn(bytes).await);
+        self.turn_bytes = bytes;
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! Tests of shards that are compressed with zstd, bzip2 and xz.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use feedline_data::compression::Codec;
-use feedline_data::pipeline::Format;
+use feedline_data::pipeline::{Format, Source};
 use liblzma::stream::{Action, Check, Status, Stream};
 
-use crate::testing::{All, Feature, example, fixture, tar, tfrecord};
+use crate::testing::{All, Feature, example, fixture, path, tar, tfrecord, write_settled};
+use crate::{Dataset, Stores};
 
 /// Returns a pseudorandom number.
 fn mixed(seed: u64) -> u64 {
@@ -178,4 +180,33 @@ async fn damage_loses_only_the_rows_after_it() {
             assert!(shard.index.rows() < 8_000);
         }
     }
+}
+
+/// The dictionary of this level has 64 MiB.
+fn xz_with_a_large_dictionary(content: &[u8]) -> Vec<u8> {
+    let mut encoder = Stream::new_easy_encoder(9, Check::Crc32).unwrap();
+    let mut out = Vec::with_capacity(content.len() + 1_000);
+    assert_eq!(encoder.process_vec(content, &mut out, Action::Finish).unwrap(), Status::StreamEnd);
+    out
+}
+
+#[tokio::test]
+async fn large_decoders_wait_for_each_other_and_are_refused_if_they_exceed_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a", "b"] {
+        write_settled(&directory.path().join(name), &xz_with_a_large_dictionary(&json_lines(500)));
+    }
+    let stores = Stores::new(Vec::new());
+    let source = Source::new(Format::Jsonl, path(directory.path(), "*"));
+    let dataset = Dataset::new(source, Arc::clone(&stores)).unwrap();
+    let shards = dataset.list().await.unwrap();
+    stores.decoders().set_limit(80 << 20);
+    let (one, two) = futures::join!(dataset.index_shard(&shards[0]), dataset.index_shard(&shards[1]));
+    assert_eq!((one.unwrap().index.rows(), two.unwrap().index.rows()), (500, 500));
+    stores.decoders().set_sampled_row_limit(16 << 20);
+    let error = dataset.index_shard(&shards[0]).await.unwrap_err().to_string();
+    assert!(
+        error.contains("MiB of memory, more than the worker has: raise the workers' --memory"),
+        "{error}"
+    );
 }
