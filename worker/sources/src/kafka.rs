@@ -115,6 +115,7 @@ impl KafkaDataset {
             skips_gaps: self.options.on_gap == OnGap::Skip,
         };
         let ranges = self.client.list(request).await.map_err(|error| failed(&self.url, error))?;
+        self.payload.forget_newest();
         self.shards(ranges).await
     }
 

@@ -55,6 +55,11 @@ impl PayloadDecoder {
         Ok(Some(id))
     }
 
+    /// Forgets the newest schemas, because a new job reads the schemas that are newest when it opens.
+    pub(super) fn forget_newest(&self) {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Returns the columns; `None` if the samples do not determine them. `schema_id` is the reader's schema.
     pub(super) async fn columns(
         &self,

@@ -1,5 +1,7 @@
 //! Protobuf payloads. Fields are found by their numbers, so that the reader's schema reads payloads of all its versions.
 
+mod compatible;
+
 use std::collections::HashMap;
 
 use arrow::array::ArrayRef;
@@ -86,8 +88,9 @@ fn decode_rows(
         targets.push(ColumnCells { name, own_type, wanted, cells: Vec::with_capacity(rows.rows.len()) });
     }
     let mut failures = Vec::new();
+    let mut messages = WriterMessages { group, reader, writer, columns, checked: HashMap::new() };
     for (index, row) in rows.rows.iter().enumerate() {
-        let decoded = contained(|| decode_row(group, reader, writer, rows.bytes(index)), PANIC_ERROR);
+        let decoded = contained(|| messages.decode(rows.bytes(index)), PANIC_ERROR);
         targets.iter_mut().for_each(|target| target.push(decoded.as_ref().ok()));
         if let Err(reason) = decoded {
             failures.push(RowFailure { row: index as u32, offset: row.offset, reason });
@@ -134,23 +137,45 @@ impl ColumnCells<'_> {
     }
 }
 
-fn decode_row(
-    group: &GroupDecoding<'_>,
-    reader: &MessageDescriptor,
-    writer: &DescriptorPool,
-    body: &[u8],
-) -> Result<DynamicMessage, String> {
-    let (index, body) = wire::message_index(body).map_err(|reason| group.mismatch(&reason))?;
-    let written = message_at(writer, &index).ok_or_else(|| {
-        let reason =
-            format!("schema {} has no message at the index {index:?} of the payload", group.writer.id);
-        group.mismatch(&reason)
-    })?;
-    if written.full_name() != reader.full_name() {
-        let reason = format!("the payload is a `{}`, not a `{}`", written.full_name(), reader.full_name());
-        return Err(group.mismatch(&reason));
+/// The messages of a writer's schema.
+struct WriterMessages<'a> {
+    group: &'a GroupDecoding<'a>,
+    reader: &'a MessageDescriptor,
+    writer: &'a DescriptorPool,
+    columns: &'a [(&'a str, &'a ColumnType)],
+    /// Whether the reader's schema reads the message at an index.
+    checked: HashMap<Vec<usize>, Result<(), String>>,
+}
+
+impl WriterMessages<'_> {
+    fn decode(&mut self, body: &[u8]) -> Result<DynamicMessage, String> {
+        let (index, body) = wire::message_index(body).map_err(|reason| self.group.mismatch(&reason))?;
+        let checked = match self.checked.get(&index) {
+            Some(checked) => checked.clone(),
+            None => {
+                let checked = self.check(&index);
+                self.checked.insert(index, checked.clone());
+                checked
+            }
+        };
+        checked.map_err(|reason| self.group.mismatch(&reason))?;
+        DynamicMessage::decode(self.reader.clone(), body)
+            .map_err(|error| self.group.mismatch(&error.to_string()))
     }
-    DynamicMessage::decode(reader.clone(), body).map_err(|error| group.mismatch(&error.to_string()))
+
+    fn check(&self, index: &[usize]) -> Result<(), String> {
+        let written = message_at(self.writer, index).ok_or_else(|| {
+            format!("schema {} has no message at the index {index:?} of the payload", self.group.writer.id)
+        })?;
+        if written.full_name() != self.reader.full_name() {
+            return Err(format!(
+                "the payload is a `{}`, not a `{}`",
+                written.full_name(),
+                self.reader.full_name()
+            ));
+        }
+        compatible::check_columns(&written, self.reader, self.columns.iter().map(|(name, _)| *name))
+    }
 }
 
 /// Returns the compiled schema. Each schema is compiled once.
@@ -395,6 +420,53 @@ mod tests {
         assert!(column.is_null(0) && failures.is_empty(), "a message is not a column: {failures:?}");
         let (column, failures) = read(nested, "id.x", &int64, &[&[0, 10, 2, 8, 7]]);
         assert_eq!((column.as_primitive::<Int64Type>().value(0), failures), (7, Vec::new()));
+    }
+
+    /// Reads the column `n` of a payload whose writer and reader have these declarations.
+    fn read_as(
+        written: &str,
+        read: &str,
+        wanted: ScalarType,
+        body: &[u8],
+    ) -> (ArrayRef, Vec<(u32, u64, String)>) {
+        let schema_of =
+            |id, field: &str| schema(id, &format!("syntax = \"proto3\"; message A {{ {field} }}"));
+        let (writer, reader) = (schema_of(5, written), schema_of(4, read));
+        let group = GroupDecoding { reader: &reader, writer: &writer, message: None };
+        let wanted = ColumnType::Scalar(wanted);
+        first_column(decode(&group, &payloads(&[body]), &[("n", &wanted)]).unwrap())
+    }
+
+    #[test]
+    fn a_field_whose_type_changed_keeps_its_value_or_fails() {
+        let (int32, int64) = (ScalarType::Int32, ScalarType::Int64);
+        let (column, failures) = read_as("int32 n = 1;", "int64 n = 1;", int64, &[0, 8, 7]);
+        assert_eq!((column.as_primitive::<Int64Type>().value(0), failures), (7, Vec::new()));
+        let (column, failures) = read_as("int32 m = 1;", "int64 n = 1;", int64, &[0, 8, 7]);
+        assert_eq!(
+            (column.as_primitive::<Int64Type>().value(0), failures),
+            (7, Vec::new()),
+            "it was renamed"
+        );
+        // 2^40, and -1 as zigzag.
+        let large: &[u8] = &[0, 8, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
+        for (written, read, wanted, body) in [
+            ("int64 n = 1;", "int32 n = 1;", int32, large),
+            ("sint32 n = 1;", "int32 n = 1;", int32, &[0, 8, 1]),
+            ("repeated int32 n = 1;", "int32 n = 1;", int32, &[0, 10, 2, 1, 2]),
+            ("fixed32 n = 1;", "float n = 1;", ScalarType::Float32, &[0, 13, 1, 0, 0, 0]),
+        ] {
+            let (column, failures) = read_as(written, read, wanted, body);
+            assert!(column.is_null(0), "{written}");
+            let (written, read) = (written.trim_end_matches(';'), read.trim_end_matches(';'));
+            let reason = format!(
+                "schema 5 of the writer cannot be read as schema 4 of the reader: column `n`: the payload has `{written}`, and the schema of \
+                 the reader has `{read}`"
+            );
+            assert_eq!(failures, [(0, 50, reason)]);
+        }
+        let (column, failures) = read_as("int64 m = 2;", "int32 n = 1;", int32, &[0, 16, 7]);
+        assert_eq!((column.len(), failures), (1, Vec::new()), "the writer does not know the field");
     }
 
     #[test]

@@ -259,6 +259,9 @@ async fn a_registry_that_is_down_stops_only_unknown_ids() {
     assert!(is_down(&error), "{error}");
     let error = decoder(PayloadFormat::Avro, &url, None).reader_schema("avro").await.unwrap_err();
     assert!(is_down(&error), "a new worker knows no ids: {error}");
+    cached.forget_newest();
+    let error = cached.reader_schema("avro").await.unwrap_err();
+    assert!(is_down(&error), "a new job asks for the newest schema: {error}");
 }
 
 #[tokio::test]
