@@ -9,7 +9,7 @@ use flate2::write::ZlibEncoder;
 
 use super::codecs::{bzip2_file, xz_blocks, zstd_frames};
 use super::{archive, csv, gzip, json_lines, records};
-use crate::testing::{Fixture, fixture, fixture_of};
+use crate::testing::{Fixture, fixture, fixture_of, lines};
 
 fn zlib(content: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
@@ -107,6 +107,44 @@ async fn a_shard_that_ends_at_any_of_its_first_bytes_is_truncated() {
                 };
                 assert!(reason.contains("truncated"), "{format:?} {name} {end}: {reason}");
             }
+        }
+    }
+}
+
+/// The decoders are tested with truncations at every byte, and the readers of all formats here with 199 truncations each.
+#[tokio::test]
+async fn a_shard_that_is_truncated_at_any_place_has_the_rows_before_it_and_one_defect() {
+    for (format, content) in [
+        (Format::Jsonl, json_lines(80)),
+        (Format::Text, json_lines(80)),
+        (Format::Csv, csv(80)),
+        (Format::TfRecord, records(15)),
+        (Format::WebDataset, archive(12)),
+    ] {
+        let plain = fixture(&content, format, &[]).read_all().await.rows();
+        let files = [
+            (SourceCompression::Gzip, gzip(&content)),
+            (SourceCompression::Zlib, zlib(&content)),
+            (SourceCompression::Zstd, zstd_frames(&content, 5_000)),
+            (SourceCompression::Bzip2, bzip2_file(&content, 1)),
+            (SourceCompression::Xz, xz_blocks(&content, 5_000)),
+        ];
+        for place in 1..200 {
+            let (compression, file) = &files[place % files.len()];
+            let end = file.len() * place / 200;
+            let truncated = declared(&file[..end], format, *compression);
+            let context = format!("{format:?} {compression:?} {end} of {}", file.len());
+            let shard = truncated.index().await.unwrap_or_else(|error| panic!("{context}: {error}"));
+            let [defect] = &shard.index.defects[..] else { panic!("{context}: {:?}", shard.index.defects) };
+            assert!(defect.reason.contains("truncated"), "{context}: {}", defect.reason);
+            assert!(defect.offset <= content.len() as u64, "{context}: {}", defect.offset);
+            let mut rows = Vec::new();
+            for block in 0..shard.index.blocks.len() {
+                let read = truncated.read(&shard, block, None).await.unwrap();
+                assert!(read.failures.is_empty(), "{context}: {:?}", read.failures);
+                rows.extend(lines(&read.batch));
+            }
+            assert!(plain.starts_with(&rows), "{context}: {} rows", rows.len());
         }
     }
 }
