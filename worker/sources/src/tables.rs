@@ -154,16 +154,20 @@ async fn contains_metadata(
 
 /// The error of a source with files of a table.
 fn table_error(url: &str, format: TableFormat) -> SourceError {
-    let (name, fix) = match format {
-        TableFormat::Delta => {
-            ("a Delta", "`DeltaTable(path).file_uris()` of the Python package deltalake returns them")
-        }
-        TableFormat::Iceberg => {
-            ("an Iceberg", "`table.scan().plan_files()` of the Python package pyiceberg returns them")
-        }
+    let (name, fix, more) = match format {
+        TableFormat::Delta => (
+            "a Delta",
+            "`DeltaTable(path).file_uris()` of the Python package deltalake returns them",
+            "the table has deletion vectors, purge them first",
+        ),
+        TableFormat::Iceberg => (
+            "an Iceberg",
+            "`table.scan().plan_files()` of the Python package pyiceberg returns them",
+            "a file has `delete_files`, compact the table first",
+        ),
     };
     let reason = format!(
-        "the directory is {name} table, and its files include deleted rows: list the current files under `source.url`, as {fix}"
+        "the directory is {name} table, and its files include deleted rows: list the current files under `source.url`, as {fix}; if {more}"
     );
     SourceError::Url { url: url.to_owned(), reason }
 }

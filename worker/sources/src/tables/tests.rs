@@ -39,7 +39,12 @@ async fn tables_are_rejected_unless_their_files_are_named() {
         "*/year=1/*.parquet",
     ] {
         let message = error(&path(root, url)).await.unwrap();
-        assert!(message.contains("is a Delta table") && message.contains("file_uris()"), "{message}");
+        assert!(
+            message.contains("is a Delta table")
+                && message.contains("file_uris()")
+                && message.contains("deletion vectors"),
+            "{message}"
+        );
     }
     for url in ["lake/*/x/*.parquet", "lake/a/x/", "lake/{a,c}/x/*.parquet", "lake/"] {
         let found = error(&path(root, url)).await;
