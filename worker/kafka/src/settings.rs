@@ -119,8 +119,11 @@ impl ConnectionSettings {
                 && !name.ends_with("_file")
                 && !name.ends_with("_url")
         };
-        let secrets = self.options.iter().filter(is_secret);
-        secrets.fold(text.to_owned(), |text, (_, value)| text.replace(value.as_str(), "..."))
+        let mut secrets: Vec<&str> =
+            self.options.iter().filter(is_secret).map(|(_, value)| value.as_str()).collect();
+        // A value may contain another one.
+        secrets.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        secrets.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "..."))
     }
 
     /// Returns the configuration of librdkafka for a reader.
@@ -350,5 +353,7 @@ mod tests {
             "{debug}"
         );
         assert_eq!(settings.without_values("HUSHHUSH at /ca.pem"), "... at /ca.pem");
+        let settings = self::settings(&[(CLIENT_ID, "client"), (CLIENT_SECRET, "client-secret-3")]);
+        assert_eq!(settings.without_values("client-secret-3 of client"), "... of ...");
     }
 }
