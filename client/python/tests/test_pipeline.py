@@ -43,6 +43,10 @@ def test_settings_of_a_source_are_keywords() -> None:
     assert birds.check()["source"] == source
     events = feedline.read("s3://bucket/events/", "parquet", partitions="hive").filter("year = 2024").batch(4)
     assert events.check()["source"]["partitions"] == "hive"
+    records = feedline.read("a/", "tfrecord", compression="zlib").batch(4)
+    assert records.check()["source"]["compression"] == "zlib"
+    with pytest.raises(feedline.WrongUse, match="files of the format parquet are not compressed as a whole; remove `compression`"):
+        feedline.read("a/", "parquet", compression="gzip").batch(4).check()
     with pytest.raises(feedline.WrongUse, match="the format parquet has no split; remove `split`"):
         feedline.read("a/", "parquet", split="train").batch(4).check()
 
