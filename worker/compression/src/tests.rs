@@ -115,7 +115,7 @@ fn bzip2_files() {
 #[test]
 fn files_of_compressors_that_divide_their_input() {
     let line = |row: u32| {
-        let word = if row % 7 == 0 { "line" } else { "word" };
+        let word = if row.is_multiple_of(7) { "line" } else { "word" };
         format!("{row} {} {word}\n", row * row % 9973)
     };
     let content: Vec<u8> = (0..5200).map(line).collect::<String>().into_bytes();

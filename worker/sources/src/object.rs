@@ -1,7 +1,7 @@
 //! Reads ranges of one shard. A read fails if the object differs from the listed version. Failed requests are retried.
 
-pub(crate) mod attempt_timer;
-mod store_checksum;
+mod attempt_timer;
+pub(crate) mod store_checksum;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::error::{STORE_FIX, SourceError};
 use crate::local::{self, LocalFile};
 use crate::location::Location;
 use crate::merged_reads::{MergedRead, MergedReads, ObjectVersion, ReadTurn};
-use crate::requests::{QueueClock, RequestTag, within_active};
+use crate::requests::{RequestTag, within_active};
 use crate::responses::read_body;
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::version::{if_match_tag, is_version, version_of};
