@@ -143,7 +143,7 @@ fn invalid_access_points_are_errors() {
 proptest! {
     #[test]
     fn random_frames_decode(
-        parts in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..300), any::<bool>()), 0..6),
+        parts in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..300), any::<bool>()), 1..6),
     ) {
         let content: Vec<u8> = parts.iter().flat_map(|(part, _)| part.clone()).collect();
         let file: Vec<u8> = parts

@@ -134,7 +134,15 @@ async fn a_shard_that_is_truncated_at_any_place_has_the_rows_before_it_and_one_d
             let end = file.len() * place / 200;
             let truncated = declared(&file[..end], format, *compression);
             let context = format!("{format:?} {compression:?} {end} of {}", file.len());
-            let shard = truncated.index().await.unwrap_or_else(|error| panic!("{context}: {error}"));
+            let shard = match truncated.index().await {
+                Ok(shard) => shard,
+                // Without its header line, nothing of a CSV file can be read.
+                Err(error) if format == Format::Csv && error.to_string().contains("at byte 0: ") => {
+                    assert!(error.to_string().contains("truncated"), "{context}: {error}");
+                    continue;
+                }
+                Err(error) => panic!("{context}: {error}"),
+            };
             let [defect] = &shard.index.defects[..] else { panic!("{context}: {:?}", shard.index.defects) };
             assert!(defect.reason.contains("truncated"), "{context}: {}", defect.reason);
             assert!(defect.offset <= content.len() as u64, "{context}: {}", defect.offset);
