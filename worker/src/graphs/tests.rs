@@ -101,36 +101,40 @@ async fn two_jobs_share_the_parts_of_a_graph() {
     assert_eq!(used(&budget), with_features.bytes, "an idle graph stays in memory");
 }
 
-#[tokio::test]
-async fn a_load_is_shared_until_all_of_its_jobs_are_gone() {
-    let scratch = GraphScratch::new();
-    scratch.build("g", 100, 0.0);
-    let job = scratch.job("g", "").await;
-    let folder = Arc::new(scratch.open("g").await);
-    let (budget, requests) = (new_budget(), [PartRequest::topology(&folder, fingerprint(&job))]);
-    let table = PartTable::new(Arc::clone(&budget), 32 * MIB, None);
-    let acquire = || table.acquire(&folder, &requests).unwrap().loads.remove(0);
-    let (mut first, second) = (acquire(), acquire());
-    assert!(first.ptr_eq(&second), "the load is not repeated");
-    // A busy machine may have read the small graph within this poll.
-    let is_loaded = (&mut first).now_or_never().is_some();
-    assert!(is_loaded || used(&budget) == 2 * job.bytes, "the memory is reserved while the load begins");
-    drop(first);
-    let part = second.await.unwrap();
-    assert_eq!(used(&budget), job.bytes);
-    drop(part);
+#[test]
+fn a_load_is_shared_until_all_of_its_jobs_are_gone() {
+    // The only thread for blocking calls is busy until `release` is dropped, so that no load ends before that.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let scratch = GraphScratch::new();
+        scratch.build("g", 100, 0.0);
+        let job = scratch.job("g", "").await;
+        let folder = Arc::new(scratch.open("g").await);
+        let (budget, requests) = (new_budget(), [PartRequest::topology(&folder, fingerprint(&job))]);
+        let table = PartTable::new(Arc::clone(&budget), 32 * MIB, None);
+        let acquire = || table.acquire(&folder, &requests).unwrap().loads.remove(0);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || released.recv());
 
-    let budget = new_budget();
-    let table = PartTable::new(Arc::clone(&budget), 32 * MIB, None);
-    let acquire = || table.acquire(&folder, &requests).unwrap().loads.remove(0);
-    let mut only = acquire();
-    if (&mut only).now_or_never().is_none() {
+        let mut only = acquire();
+        assert!((&mut only).now_or_never().is_none());
+        assert_eq!(used(&budget), 2 * job.bytes, "the memory is reserved while the load begins");
         drop(only);
         assert_eq!(used(&budget), 0, "a load without jobs is cancelled");
         assert!(loaded(&table.held()).is_empty());
-    }
-    acquire().await.unwrap();
-    assert_eq!(loaded(&table.held()), [fingerprint(&job)], "the next job loads the graph");
+
+        let (mut first, second) = (acquire(), acquire());
+        assert!(first.ptr_eq(&second), "the load is not repeated");
+        assert!((&mut first).now_or_never().is_none());
+        drop(first);
+        assert_eq!(used(&budget), 2 * job.bytes, "the other job still waits for the load");
+        drop(release);
+        let part = second.await.unwrap();
+        assert_eq!(used(&budget), job.bytes);
+        assert_eq!(loaded(&table.held()), [fingerprint(&job)]);
+        drop(part);
+    });
 }
 
 #[tokio::test]
