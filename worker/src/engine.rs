@@ -157,8 +157,10 @@ impl Engine {
     /// Counts the decoders of compressed shards against the memory budget, and limits them to the cores of the worker. Limits the rows
     /// that indexing holds in memory. Only the first call changes the number of cores.
     pub(crate) fn count_decoders(&self, decoders: &Arc<Decoders>) {
-        decoders.set_limit(self.resources.budget.limits().paused_decoder_bytes());
-        decoders.set_sampled_row_limit(self.resources.budget.limits().sampled_row_bytes());
+        let limits = self.resources.budget.limits();
+        decoders.set_limit(limits.paused_decoder_bytes());
+        decoders.set_decoder_limit(limits.decoder_bytes());
+        decoders.set_sampled_row_limit(limits.sampled_row_bytes());
         decoders.set_cores(self.threads);
         self.resources.reading.set_decoders(Arc::clone(decoders));
     }

@@ -168,6 +168,11 @@ impl MemoryLimits {
         self.budget_fraction_bytes(SAMPLED_ROW_SHARE)
     }
 
+    /// Maximum size of one decoder of a compressed shard, in bytes: the whole budget.
+    pub fn decoder_bytes(self) -> u64 {
+        self.budget_fraction_bytes(1.0)
+    }
+
     /// Maximum size of blocks that are being read, in bytes.
     pub fn read_bytes(self) -> u64 {
         self.budget_fraction_bytes(READ_SHARE)
@@ -249,6 +254,7 @@ mod tests {
         assert_eq!((limits.kafka_prefetch_bytes(), limits.kafka_block_bytes()), (150, 300));
         assert_eq!((limits.graph_bytes(), limits.sampler_bytes()), (600, 150));
         assert_eq!((limits.graph_row_bytes(), limits.sampled_row_bytes()), (300, 600));
+        assert_eq!(limits.decoder_bytes(), 1200);
     }
 
     #[test]

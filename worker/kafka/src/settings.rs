@@ -54,7 +54,7 @@ const TLS_OPTIONS: [(&str, &str); 7] = [
     (KEY_PASSWORD, "ssl.key.password"),
 ];
 
-/// Minimum length of a value that is removed from messages. Shorter values, such as `true`, are assumed not to be secret.
+/// Minimum length of a value that is removed from messages. Shorter values are assumed not to be secret.
 const MIN_SECRET_BYTES: usize = 4;
 
 /// The mechanism of SASL.
@@ -116,6 +116,7 @@ impl ConnectionSettings {
         let is_secret = |(name, value): &(&String, &String)| {
             value.len() >= MIN_SECRET_BYTES
                 && *name != MECHANISM
+                && *name != TLS
                 && !name.ends_with("_file")
                 && !name.ends_with("_url")
         };
@@ -355,5 +356,6 @@ mod tests {
         assert_eq!(settings.without_values("HUSHHUSH at /ca.pem"), "... at /ca.pem");
         let settings = self::settings(&[(CLIENT_ID, "client"), (CLIENT_SECRET, "client-secret-3")]);
         assert_eq!(settings.without_values("client-secret-3 of client"), "... of ...");
+        assert_eq!(self::settings(&[(TLS, "true")]).without_values("it is true"), "it is true");
     }
 }

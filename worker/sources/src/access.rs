@@ -77,7 +77,10 @@ impl StoreOptions {
     /// Replaces the values of the options in a text, such as the error message of a store, with `...`.
     pub(crate) fn without_values(&self, text: &str) -> String {
         let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= MIN_SECRET_BYTES);
-        values.fold(text.to_owned(), |text, value| text.replace(value, "..."))
+        let mut values: Vec<&str> = values.collect();
+        // A value may contain another one.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "..."))
     }
 }
 
@@ -310,5 +313,8 @@ mod tests {
             options.without_values("failed to parse \"HUSH!\" at least"),
             "failed to parse \"...\" at least"
         );
+        let options =
+            StoreOptions::new([pair("aws_region", "HUSH!"), pair("aws_secret_access_key", "HUSH!-secret")]);
+        assert_eq!(options.without_values("the key HUSH!-secret is invalid"), "the key ... is invalid");
     }
 }

@@ -7,6 +7,7 @@ mod damage;
 mod decoders;
 mod decompressing;
 mod file_compression;
+mod indexing_memory;
 mod metrics;
 mod points;
 mod range;
@@ -27,9 +28,9 @@ use crate::window::ReadWindow;
 pub(crate) use blocks::ContentBlocks;
 use damage::describe;
 pub use decoders::{Decoders, RunTurn};
-pub(crate) use decoders::{LARGE_ROW_BYTES, LargeRowTurn};
 use decompressing::DecompressingWindow;
 pub(crate) use file_compression::FileCompression;
+pub(crate) use indexing_memory::{IndexingMemory, SMALL_BYTES};
 pub use metrics::METRICS;
 pub(crate) use points::may_begin_run;
 use range::RangeSource;
@@ -139,7 +140,7 @@ impl<'a> Content<'a> {
 
 /// A part of the content in memory, which moves forward. Used to index a shard.
 pub(crate) enum ContentWindow<'a> {
-    Plain(ReadWindow<'a>),
+    Plain(ReadWindow<'a>, IndexingMemory<'a>),
     Compressed(Box<DecompressingWindow<'a>>),
 }
 
@@ -148,7 +149,9 @@ impl<'a> ContentWindow<'a> {
     pub(crate) async fn open(object: &'a Object) -> Result<Self, SourceError> {
         let mut window = ReadWindow::new(object);
         let start = window.read_from(0, DETECTION_BYTES).await?;
-        let Some(codec) = codec_of(object, start) else { return Ok(Self::Plain(window)) };
+        let Some(codec) = codec_of(object, start) else {
+            return Ok(Self::Plain(window, IndexingMemory::new(object.decoders())));
+        };
         let decoder = feedline_compression::start(codec)
             .map_err(|error| SourceError::unsupported(object.shard(), error.reason))?;
         let start = start.to_vec();
@@ -158,7 +161,7 @@ impl<'a> ContentWindow<'a> {
     /// The content, for reads of ranges before the index exists.
     pub(crate) fn content(&self) -> Content<'a> {
         let (object, codec) = match self {
-            Self::Plain(window) => (window.object(), None),
+            Self::Plain(window, _) => (window.object(), None),
             Self::Compressed(window) => (window.object(), Some(window.codec())),
         };
         Content { object, codec, compression: None, part: None }
@@ -168,15 +171,31 @@ impl<'a> ContentWindow<'a> {
     /// are no longer available.
     pub(crate) async fn fill(&mut self, offset: u64, min_bytes: u64) -> Result<(), SourceError> {
         match self {
-            Self::Plain(window) => window.read_from(offset, min_bytes).await.map(|_| ()),
+            Self::Plain(window, _) => window.read_from(offset, min_bytes).await.map(|_| ()),
             Self::Compressed(window) => window.fill(offset, min_bytes).await,
+        }
+    }
+
+    /// Waits until a row of this size may be in memory beside the decoder. The previous row is no longer counted.
+    pub(crate) async fn hold_row(&mut self, bytes: u64) {
+        match self {
+            Self::Plain(_, memory) => memory.hold_row(bytes).await,
+            Self::Compressed(window) => window.memory.hold_row(bytes).await,
+        }
+    }
+
+    /// The memory of the shard. The window and the decoder end.
+    pub(crate) fn into_memory(self) -> IndexingMemory<'a> {
+        match self {
+            Self::Plain(_, memory) => memory,
+            Self::Compressed(window) => window.memory,
         }
     }
 
     /// The available bytes from `offset`. Empty at the end of the content.
     pub(crate) fn bytes(&self, offset: u64) -> &[u8] {
         match self {
-            Self::Plain(window) => window.bytes(offset),
+            Self::Plain(window, _) => window.bytes(offset),
             Self::Compressed(window) => window.bytes(offset),
         }
     }
@@ -190,7 +209,7 @@ impl<'a> ContentWindow<'a> {
     /// Whether the content has at least `offset` bytes. Moves the window to `offset` if that must be found out.
     pub(crate) async fn reaches(&mut self, offset: u64) -> Result<bool, SourceError> {
         match self {
-            Self::Plain(window) => Ok(offset <= window.object().size_bytes()),
+            Self::Plain(window, _) => Ok(offset <= window.object().size_bytes()),
             Self::Compressed(window) => {
                 window.fill(offset, 0).await?;
                 Ok(offset <= window.end())
@@ -201,7 +220,7 @@ impl<'a> ContentWindow<'a> {
     /// Number of bytes from `offset` to the end of the content. If the end is unknown, the result is larger than any content.
     pub(crate) fn max_remaining(&self, offset: u64) -> u64 {
         match self {
-            Self::Plain(window) => window.object().size_bytes().saturating_sub(offset),
+            Self::Plain(window, _) => window.object().size_bytes().saturating_sub(offset),
             Self::Compressed(window) => {
                 window.known_end().map_or(u64::MAX >> 1, |end| end.saturating_sub(offset))
             }
@@ -211,7 +230,7 @@ impl<'a> ContentWindow<'a> {
     /// The reason why the content ends early.
     pub(crate) fn error(&self) -> Option<String> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(..) => None,
             Self::Compressed(window) => window.error().map(describe),
         }
     }

@@ -36,7 +36,7 @@ use feedline_kafka::{
 use self::blocks::{divide, newest_ranges, sample_ranges};
 use self::columns::{RequestedColumns, build_rows, payload_column_name, record_columns};
 use self::partition::Partition;
-use self::payload::{ColumnsError, PayloadDecoder};
+use self::payload::{ColumnsError, NewestSchemas, PayloadDecoder};
 use self::registry::{Authorization, Registry};
 use crate::error::SourceError;
 use crate::reader::{BlockRead, BlockRows, LostRows};
@@ -115,8 +115,8 @@ impl KafkaDataset {
             skips_gaps: self.options.on_gap == OnGap::Skip,
         };
         let ranges = self.client.list(request).await.map_err(|error| failed(&self.url, error))?;
-        self.payload.forget_newest();
-        self.shards(ranges).await
+        // A new job reads the schemas that are newest now.
+        self.shards(ranges, NewestSchemas::new()).await
     }
 
     /// Lists the present ends of the partitions for a job that follows the topics. Partitions that were added while the job
@@ -124,7 +124,7 @@ impl KafkaDataset {
     pub(crate) async fn list_growth(&self) -> Result<Vec<ShardRef>, SourceError> {
         let listed = self.client.list_ends(self.options.topics.clone()).await;
         let listed = listed.map_err(|error| failed(&self.url, error))?;
-        let mut shards = self.shards(listed.ranges).await?;
+        let mut shards = self.shards(listed.ranges, self.payload.newest_schemas()).await?;
         // A shard without a range has no known end.
         shards.extend(listed.unreachable.into_iter().map(|(topic, partition)| ShardRef {
             url: format!("{}/{topic}/{partition}", self.url),
@@ -133,15 +133,21 @@ impl KafkaDataset {
         Ok(shards)
     }
 
-    async fn shards(&self, ranges: Vec<PartitionRange>) -> Result<Vec<ShardRef>, SourceError> {
+    /// `newest` contains the schemas that are not requested.
+    async fn shards(
+        &self,
+        ranges: Vec<PartitionRange>,
+        mut newest: NewestSchemas,
+    ) -> Result<Vec<ShardRef>, SourceError> {
         let mut shards = Vec::with_capacity(ranges.len());
         for range in ranges {
             let url = format!("{}/{}/{}", self.url, range.topic, range.partition);
             self.reads.check_url(&url)?;
-            let schema_id = self.payload.reader_schema(&range.topic).await?;
+            let schema_id = self.payload.reader_schema(&range.topic, &mut newest).await?;
             let range = KafkaRange { topic_id: range.topic_id, from: range.from, to: range.to, schema_id };
             shards.push(ShardRef { url, size_bytes: 0, version: range.to_string(), ..ShardRef::default() });
         }
+        self.payload.store_newest(newest);
         Ok(shards)
     }
 

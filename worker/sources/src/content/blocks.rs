@@ -32,7 +32,7 @@ impl ContentBlocks {
     /// Creates a builder for the content of `window`. The first row starts at `offset`.
     pub(crate) fn new(window: &ContentWindow<'_>, offset: u64) -> Self {
         match window {
-            ContentWindow::Plain(_) => Self::Plain(BlockBuilder::new(offset)),
+            ContentWindow::Plain(..) => Self::Plain(BlockBuilder::new(offset)),
             ContentWindow::Compressed(_) => Self::Compressed(PointSelector::new(offset)),
         }
     }
@@ -64,7 +64,7 @@ impl ContentBlocks {
             (Self::Compressed(selector), ContentWindow::Compressed(window)) => {
                 selector.push(row_bytes, window.as_ref())
             }
-            (Self::Compressed(_), ContentWindow::Plain(_)) => {
+            (Self::Compressed(_), ContentWindow::Plain(..)) => {
                 Err("the compression of the shard changed while indexing".to_owned())
             }
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use feedline_data::ids::JobId;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::indexing_memory::SharedMemory;
 use super::runs::{RunKey, RunPart, RunState};
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::reader::BlockRead;
@@ -17,8 +18,6 @@ use crate::reader::BlockRead;
 const CAPACITY: usize = 1_024;
 /// Time without a read after which a paused decoder is closed first if memory is short. Another worker probably reads its run now.
 const UNUSED_AFTER: Duration = Duration::from_secs(60);
-/// Size from which a row is large while its shard is indexed.
-pub(crate) const LARGE_ROW_BYTES: u64 = 4 << 20;
 /// Default of [`Decoders::set_limit`].
 const DEFAULT_LIMIT_BYTES: u64 = 64 << 20;
 
@@ -33,12 +32,6 @@ pub(super) struct RunSlot {
 #[derive(Debug)]
 pub struct RunTurn(#[expect(dead_code, reason = "holds the lock")] tokio::sync::OwnedMutexGuard<()>);
 
-/// The turn of a shard to hold a large row, which ends when it is dropped.
-pub(crate) type LargeRowTurn<'a> = SemaphorePermit<'a>;
-
-/// The turn of a shard that is indexed to use a large decoder, which ends when it is dropped.
-pub(super) type IndexingTurn<'a> = SemaphorePermit<'a>;
-
 /// The turn of a read to decode, which ends when it is dropped.
 pub(super) type DecodingTurn<'a> = SemaphorePermit<'a>;
 
@@ -48,12 +41,12 @@ pub struct Decoders {
     used_bytes: Arc<AtomicU64>,
     /// Maximum memory of paused decoders.
     limit_bytes: AtomicU64,
+    /// Maximum memory of one decoder.
+    decoder_bytes: AtomicU64,
     /// Maximum size of a row that determines the columns.
     sampled_row_bytes: AtomicU64,
-    /// The KiB of large rows that shards may hold, and their number. Set when a shard holds one for the first time.
-    large_rows: OnceLock<(Semaphore, u32)>,
-    /// The KiB of the decoders of shards that are indexed, and their number. Set when such a decoder is large for the first time.
-    indexing: OnceLock<(Semaphore, u32)>,
+    /// The memory of shards that are indexed. Set when a shard needs much memory for the first time.
+    indexing: OnceLock<SharedMemory>,
     /// In the order of their use, the least recently used first.
     runs: Mutex<VecDeque<Entry>>,
     /// One permit for each core. Set when a read decodes for the first time, or by [`Decoders::set_cores`].
@@ -76,24 +69,14 @@ impl Entry {
     }
 }
 
-/// Waits for a part of `all_bytes`, or for all if it is larger.
-async fn turn(turns: &OnceLock<(Semaphore, u32)>, all_bytes: u64, bytes: u64) -> SemaphorePermit<'_> {
-    let kib = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
-    let (permits, all) = turns.get_or_init(|| {
-        let all = kib(all_bytes);
-        (Semaphore::new(all as usize), all)
-    });
-    permits.acquire_many(kib(bytes).min(*all)).await.expect("the semaphore is never closed")
-}
-
 impl Default for Decoders {
     fn default() -> Self {
         let limit_bytes = AtomicU64::new(DEFAULT_LIMIT_BYTES);
         Self {
             used_bytes: Arc::default(),
             limit_bytes,
+            decoder_bytes: AtomicU64::new(u64::MAX),
             sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
-            large_rows: OnceLock::new(),
             indexing: OnceLock::new(),
             runs: Mutex::default(),
             decoding: OnceLock::new(),
@@ -102,7 +85,8 @@ impl Default for Decoders {
 }
 
 impl Decoders {
-    /// Sets the maximum memory of paused decoders. A larger decoder is paused alone.
+    /// Sets the maximum memory of paused decoders, which decoders of shards that are indexed may use too. A larger decoder is paused
+    /// alone.
     pub fn set_limit(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -117,22 +101,20 @@ impl Decoders {
         self.sampled_row_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until a shard that is indexed may hold a row of this size, above [`LARGE_ROW_BYTES`]. The rows of all shards together
-    /// have at most the limit of one row.
-    pub(crate) async fn large_row_turn(&self, bytes: u64) -> LargeRowTurn<'_> {
-        turn(&self.large_rows, self.sampled_row_limit(), bytes).await
+    /// The memory that large decoders and rows of shards that are indexed may use: as much as paused decoders, and one row.
+    pub(super) fn indexing(&self) -> &SharedMemory {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        self.indexing.get_or_init(|| SharedMemory::new(limit_bytes + self.sampled_row_limit()))
     }
 
-    /// Waits until a shard that is indexed may use a decoder of this size. The decoders together have at most the limit of paused
-    /// decoders, and a larger one is alone.
-    pub(super) async fn indexing_turn(&self, bytes: u64) -> IndexingTurn<'_> {
-        turn(&self.indexing, self.limit_bytes.load(Ordering::Relaxed), bytes).await
+    /// Sets the maximum memory of one decoder.
+    pub fn set_decoder_limit(&self, bytes: u64) {
+        self.decoder_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Maximum memory of a decoder: that of the worker, if it limits the rows.
+    /// Maximum memory of one decoder.
     pub(super) fn decoder_limit(&self) -> u64 {
-        let row_bytes = self.sampled_row_limit();
-        if row_bytes < MAX_SAMPLED_ROW_BYTES { 2 * row_bytes } else { u64::MAX }
+        self.decoder_bytes.load(Ordering::Relaxed)
     }
 
     /// Sets the number of reads that decode at a time, which is otherwise the number of cores of the machine. Only the first call

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use feedline_compression::{Boundary, DecodeError, Event, StreamDecoder};
 use feedline_data::compression::{AccessPoint, Codec};
 
-use super::decoders::{DecoderMemory, IndexingTurn};
+use super::decoders::DecoderMemory;
+use super::indexing_memory::IndexingMemory;
 use super::metrics;
 use crate::error::SourceError;
 use crate::object::Object;
@@ -20,8 +21,6 @@ const MIN_CANDIDATE_STEP: u64 = 4 << 10;
 const MAX_LOOKBACK: u64 = 256 << 10;
 /// Maximum size of the end of a row that an access point contains.
 const MAX_ROW_END_BYTES: usize = 16 << 10;
-/// Size up to which a decoder need not wait for others.
-const SMALL_DECODER_BYTES: u64 = 4 << 20;
 /// Maximum size of the compressed data that determines a state.
 const LOOKAHEAD_BYTES: usize = 256 << 10;
 
@@ -30,10 +29,11 @@ pub(crate) struct DecompressingWindow<'a> {
     object: &'a Object,
     codec: Codec,
     decoder: Box<dyn StreamDecoder>,
-    memory: DecoderMemory,
-    /// The turn of a large decoder, and the size for which it waited.
-    turn: Option<IndexingTurn<'a>>,
-    turn_bytes: u64,
+    /// The memory that is counted.
+    counted: DecoderMemory,
+    /// The part of the memory for which the shard waits, and the size of the decoder in it.
+    pub(super) memory: IndexingMemory<'a>,
+    held_decoder_bytes: u64,
     /// Compressed bytes from `input_start`. The first `consumed` of them are decoded.
     input: Vec<u8>,
     input_start: u64,
@@ -69,9 +69,9 @@ impl<'a> DecompressingWindow<'a> {
             object,
             codec,
             decoder,
-            memory: DecoderMemory::new(object.decoders()),
-            turn: None,
-            turn_bytes: SMALL_DECODER_BYTES,
+            counted: DecoderMemory::new(object.decoders()),
+            memory: IndexingMemory::new(object.decoders()),
+            held_decoder_bytes: 0,
             input,
             input_start: 0,
             consumed: 0,
@@ -227,7 +227,7 @@ impl<'a> DecompressingWindow<'a> {
             }
         };
         self.consumed += step.consumed;
-        self.wait_for_turn().await?;
+        self.hold_decoder().await?;
         match step.event {
             Event::NeedsInput => self.read_more().await?,
             // Other tasks may run on this thread.
@@ -238,13 +238,14 @@ impl<'a> DecompressingWindow<'a> {
         Ok(())
     }
 
-    /// Waits until the decoder may use its memory, if it is large. The decoder writes to its memory only after the header that states its
-    /// size.
-    async fn wait_for_turn(&mut self) -> Result<(), SourceError> {
+    /// Waits until the decoder may use its memory, if it is large. The size is known after the step that decoded the header, so a shard
+    /// waits with the content of one step.
+    async fn hold_decoder(&mut self) -> Result<(), SourceError> {
         let bytes = self.decoder.memory_bytes() as u64;
-        if bytes <= self.turn_bytes {
+        if bytes <= self.held_decoder_bytes {
             return Ok(());
         }
+        self.count_memory();
         let decoders = self.object.decoders();
         if bytes > decoders.decoder_limit() {
             let reason = format!(
@@ -254,11 +255,13 @@ impl<'a> DecompressingWindow<'a> {
             );
             return Err(SourceError::unsupported(self.object.shard(), reason));
         }
-        // Two shards must not wait for each other.
-        self.turn = None;
-        self.turn = Some(decoders.indexing_turn(bytes).await);
-        self.turn_bytes = bytes;
+        self.memory.hold_decoder(bytes).await;
+        self.held_decoder_bytes = bytes;
         Ok(())
+    }
+
+    fn count_memory(&mut self) {
+        self.counted.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64);
     }
 
     fn collect(&mut self, boundary: Boundary) {
@@ -289,7 +292,7 @@ impl<'a> DecompressingWindow<'a> {
         let end = self.input_start + self.input.len() as u64;
         let next = self.object.read(end..self.object.size_bytes().min(end + READ_BYTES)).await?;
         self.input.extend_from_slice(&next);
-        self.memory.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64);
+        self.count_memory();
         Ok(())
     }
 }

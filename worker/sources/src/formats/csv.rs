@@ -65,13 +65,15 @@ impl FormatReader for CsvReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let mut window = ContentWindow::open(object).await?;
         let content = window.content();
+        // The decoder waits for its memory here if it is large. The header is decoded by another one, which ends with it.
+        window.fill(0, 1).await?;
         let header = self.headers.get(object, || read_header(&content)).await?;
         let IndexedLines { blocks, defects, compression } =
             lines::index(&mut window, LineRule::Csv, header.end, None).await?;
         if blocks.is_empty() {
             return Ok(ShardIndex { blocks, defects, compression, ..ShardIndex::default() });
         }
-        drop(window);
+        let _memory = window.into_memory();
         let content = Content::indexed(object, compression.as_ref());
         let sample = lines::sample(&content, &blocks, SAMPLED_ROWS).await?;
         let (found, notes) =

@@ -7,7 +7,7 @@ use feedline_data::compression::ShardCompression;
 use feedline_data::manifest::{Block, Defect};
 use memchr::memchr_iter;
 
-use crate::content::{Content, ContentBlocks, ContentWindow, LARGE_ROW_BYTES, LargeRowTurn};
+use crate::content::{Content, ContentBlocks, ContentWindow, SMALL_BYTES};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
@@ -250,7 +250,6 @@ pub(crate) async fn index(
     let mut builder = ContentBlocks::new(window, start);
     let mut splitter = Splitter::new(rule);
     let mut defects = Vec::new();
-    let mut large_row: Option<LargeRowTurn<'_>> = None;
     let mut at = start;
     while defects.is_empty() {
         window.fill(at, 1).await?;
@@ -272,14 +271,13 @@ pub(crate) async fn index(
             if rows.partial.len() as u64 > object.decoders().sampled_row_limit() {
                 return Err(too_large_to_infer(object, builder.end(), rows.partial.len() as u64));
             }
-            large_row = match large_row {
-                _ if rows.partial.len() as u64 <= LARGE_ROW_BYTES => None,
-                // The row may grow up to the limit.
-                None => Some(object.decoders().large_row_turn(object.decoders().sampled_row_limit()).await),
-                held => held,
-            };
         }
         at += piece.len() as u64;
+        if let Some(rows) = &rows {
+            // The row may grow up to the limit.
+            let is_large = rows.partial.len() as u64 > SMALL_BYTES;
+            window.hold_row(if is_large { object.decoders().sampled_row_limit() } else { 0 }).await;
+        }
         // Inference needs more time than the read of a local file.
         tokio::task::yield_now().await;
         if let Err(reason) = fed {

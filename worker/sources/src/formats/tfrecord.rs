@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use feedline_data::manifest::{ColumnNotes, Defect, ShardIndex, ShardRef};
 
-use crate::content::{ContentBlocks, ContentWindow, LARGE_ROW_BYTES};
+use crate::content::{ContentBlocks, ContentWindow};
 use crate::error::SourceError;
 use crate::formats::lines::more_memory;
 use crate::object::Object;
@@ -47,7 +47,7 @@ impl FormatReader for TfRecordReader {
         let mut builder = ContentBlocks::new(&window, 0);
         let mut scan = SchemaScan::new(selection);
         let mut defects = Vec::new();
-        let (mut rows, mut largest, mut large_row) = (0, LARGE_ROW_BYTES, None);
+        let (mut rows, mut largest) = (0, 0);
         loop {
             let offset = builder.end();
             window.fill(offset, HEADER_BYTES as u64).await?;
@@ -64,9 +64,8 @@ impl FormatReader for TfRecordReader {
                 }
             };
             if framed_bytes > largest && matches!(window, ContentWindow::Compressed(_)) {
-                // The window keeps its size until the shard is indexed. Two shards must not wait for each other.
-                drop(large_row.take());
-                large_row = Some(object.decoders().large_row_turn(framed_bytes).await);
+                // The window keeps its size until the shard is indexed.
+                window.hold_row(framed_bytes).await;
                 largest = framed_bytes;
             }
             scan_record(&mut window, offset, framed_bytes, &mut scan).await?;
@@ -129,7 +128,7 @@ async fn scan_record(
     let object = window.content().object();
     // The large values of a shard that is not compressed are not read.
     if framed_bytes > SPARSE_STEP_BYTES
-        && let ContentWindow::Plain(plain) = &mut *window
+        && let ContentWindow::Plain(plain, _) = &mut *window
     {
         let (start, end) = (offset + HEADER_BYTES as u64, offset + framed_bytes - FOOTER_BYTES as u64);
         if sparse::knows(plain, start, end, scan).await? {

@@ -23,12 +23,15 @@ const VALUE_COLUMN: &str = "value";
 /// The column of `payload: text`.
 const TEXT_COLUMN: &str = "text";
 
+/// The ids of the newest schemas of subjects.
+pub(super) type NewestSchemas = BTreeMap<String, u32>;
+
 /// Decodes the payloads of one dataset.
 pub(super) struct PayloadDecoder {
     payload: Payload,
     registry: Option<Registry>,
-    /// The ids of the newest schemas of subjects, as the listing found them.
-    newest: Mutex<BTreeMap<String, u32>>,
+    /// The newest schemas that complete listings found.
+    newest: Mutex<NewestSchemas>,
 }
 
 /// A decoder for the payloads of one block, with the schemas that they refer to.
@@ -42,22 +45,31 @@ impl PayloadDecoder {
         Self { payload: payload.clone(), registry, newest: Mutex::default() }
     }
 
-    /// Returns the id of the reader's schema of a topic: the newest schema of its subject. `None` without a registry.
-    pub(super) async fn reader_schema(&self, topic: &str) -> Result<Option<u32>, SourceError> {
+    /// Returns the id of the reader's schema of a topic: the newest schema of its subject, which is requested if `newest` does not
+    /// contain it. `None` without a registry.
+    pub(super) async fn reader_schema(
+        &self,
+        topic: &str,
+        newest: &mut NewestSchemas,
+    ) -> Result<Option<u32>, SourceError> {
         let Some(registry) = &self.registry else { return Ok(None) };
         let subject = self.payload.subject.clone().unwrap_or_else(|| format!("{topic}-value"));
-        let known = self.newest.lock().unwrap_or_else(PoisonError::into_inner).get(&subject).copied();
-        if known.is_some() {
-            return Ok(known);
+        if let Some(id) = newest.get(&subject) {
+            return Ok(Some(*id));
         }
         let id = registry.newest(&subject).await?;
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(subject, id);
+        newest.insert(subject, id);
         Ok(Some(id))
     }
 
-    /// Forgets the newest schemas, because a new job reads the schemas that are newest when it opens.
-    pub(super) fn forget_newest(&self) {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// The newest schemas that complete listings found.
+    pub(super) fn newest_schemas(&self) -> NewestSchemas {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stores the schemas of a complete listing.
+    pub(super) fn store_newest(&self, newest: NewestSchemas) {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).extend(newest);
     }
 
     /// Returns the columns; `None` if the samples do not determine them. `schema_id` is the reader's schema.

@@ -13,6 +13,7 @@ use prost_reflect::{
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
+use self::compatible::WrittenFields;
 use super::decoding::{DecodedColumns, GroupDecoding, convert_column, failed_group};
 use super::registry::RegisteredSchema;
 use super::values::{Cell, build_column};
@@ -88,10 +89,12 @@ fn decode_rows(
         targets.push(ColumnCells { name, own_type, wanted, cells: Vec::with_capacity(rows.rows.len()) });
     }
     let mut failures = Vec::new();
-    let mut messages = WriterMessages { group, reader, writer, columns, checked: HashMap::new() };
+    let mut messages = WriterMessages { group, reader, writer, columns, fields: HashMap::new() };
     for (index, row) in rows.rows.iter().enumerate() {
         let decoded = contained(|| messages.decode(rows.bytes(index)), PANIC_ERROR);
-        targets.iter_mut().for_each(|target| target.push(decoded.as_ref().ok()));
+        for (column, target) in targets.iter_mut().enumerate() {
+            target.push(decoded.as_ref().ok().map(|(message, written)| (message, written[column].as_ref())));
+        }
         if let Err(reason) = decoded {
             failures.push(RowFailure { row: index as u32, offset: row.offset, reason });
         }
@@ -118,11 +121,13 @@ struct ColumnCells<'a> {
 }
 
 impl ColumnCells<'_> {
-    /// Appends the value of a message, or null for a payload that cannot be decoded.
-    fn push(&mut self, message: Option<&DynamicMessage>) {
-        let message = message.filter(|_| self.own_type.is_some());
-        let value = message.and_then(|message| find_value(message, self.name));
-        self.cells.push(value.map_or(Cell::Null, |(field, value)| cell(&field, value)));
+    /// Appends the value of a message and its field in the writer's schema, or null for a payload that cannot be decoded.
+    fn push(&mut self, message: Option<(&DynamicMessage, Option<&FieldDescriptor>)>) {
+        let value = message.filter(|_| self.own_type.is_some()).and_then(|(message, written)| {
+            let (field, value) = find_value(message, self.name, written)?;
+            Some(cell(&field, written, value))
+        });
+        self.cells.push(value.unwrap_or(Cell::Null));
     }
 
     /// Builds the column. Rows with values that the type in the dataset does not represent are null in the result, and listed.
@@ -143,27 +148,28 @@ struct WriterMessages<'a> {
     reader: &'a MessageDescriptor,
     writer: &'a DescriptorPool,
     columns: &'a [(&'a str, &'a ColumnType)],
-    /// Whether the reader's schema reads the message at an index.
-    checked: HashMap<Vec<usize>, Result<(), String>>,
+    /// The fields of the columns in the writer's message at an index, or the reason why the reader's schema cannot read it.
+    fields: HashMap<Vec<usize>, Result<WrittenFields, String>>,
 }
 
 impl WriterMessages<'_> {
-    fn decode(&mut self, body: &[u8]) -> Result<DynamicMessage, String> {
+    fn decode(&mut self, body: &[u8]) -> Result<(DynamicMessage, WrittenFields), String> {
         let (index, body) = wire::message_index(body).map_err(|reason| self.group.mismatch(&reason))?;
-        let checked = match self.checked.get(&index) {
-            Some(checked) => checked.clone(),
+        let fields = match self.fields.get(&index) {
+            Some(fields) => fields.clone(),
             None => {
-                let checked = self.check(&index);
-                self.checked.insert(index, checked.clone());
-                checked
+                let fields = self.written_fields(&index);
+                self.fields.insert(index, fields.clone());
+                fields
             }
         };
-        checked.map_err(|reason| self.group.mismatch(&reason))?;
-        DynamicMessage::decode(self.reader.clone(), body)
-            .map_err(|error| self.group.mismatch(&error.to_string()))
+        let fields = fields.map_err(|reason| self.group.mismatch(&reason))?;
+        let message = DynamicMessage::decode(self.reader.clone(), body)
+            .map_err(|error| self.group.mismatch(&error.to_string()))?;
+        Ok((message, fields))
     }
 
-    fn check(&self, index: &[usize]) -> Result<(), String> {
+    fn written_fields(&self, index: &[usize]) -> Result<WrittenFields, String> {
         let written = message_at(self.writer, index).ok_or_else(|| {
             format!("schema {} has no message at the index {index:?} of the payload", self.group.writer.id)
         })?;
@@ -174,7 +180,7 @@ impl WriterMessages<'_> {
                 self.reader.full_name()
             ));
         }
-        compatible::check_columns(&written, self.reader, self.columns.iter().map(|(name, _)| *name))
+        compatible::written_fields(&written, self.reader, self.columns.iter().map(|(name, _)| *name))
     }
 }
 
@@ -281,21 +287,32 @@ fn field_type(field: &FieldDescriptor) -> Result<ColumnType, String> {
     Ok(if field.is_list() { ColumnType::List(Box::new(single)) } else { single })
 }
 
-/// Returns a field of the message, or of a nested message; `None` if a message or an optional field is not set.
-fn find_value(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, Value)> {
+/// Returns a field of the message, or of a nested message; `None` if a message or an optional field is not set. `written` is the
+/// field in the writer's schema.
+fn find_value(
+    message: &DynamicMessage,
+    path: &str,
+    written: Option<&FieldDescriptor>,
+) -> Option<(FieldDescriptor, Value)> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     let field = message.descriptor().get_field_by_name(name)?;
     if field.supports_presence() && !message.has_field(&field) {
-        return None;
+        // A field that is not optional is not written if it is zero.
+        let is_zero = rest.is_none() && written.is_some_and(|written| !written.supports_presence());
+        let zero = || match field.kind() {
+            Kind::Enum(_) => Value::EnumNumber(0),
+            kind => Value::default_value(&kind),
+        };
+        return is_zero.then(|| (field.clone(), zero()));
     }
     let value = message.get_field(&field);
     match rest {
         None => Some((field, value.into_owned())),
-        Some(rest) => find_value(value.as_message()?, rest),
+        Some(rest) => find_value(value.as_message()?, rest, written),
     }
 }
 
-fn cell(field: &FieldDescriptor, value: Value) -> Cell {
+fn cell(field: &FieldDescriptor, written: Option<&FieldDescriptor>, value: Value) -> Cell {
     match value {
         Value::Bool(value) => Cell::Bool(value),
         Value::I32(value) => Cell::Int(value.into()),
@@ -306,184 +323,20 @@ fn cell(field: &FieldDescriptor, value: Value) -> Cell {
         Value::F64(value) => Cell::Float(value),
         Value::String(value) => Cell::Text(value),
         Value::Bytes(value) => Cell::Bytes(value.to_vec()),
-        Value::EnumNumber(number) => Cell::Text(enum_name(field, number)),
-        Value::List(values) => Cell::List(values.into_iter().map(|value| cell(field, value)).collect()),
+        Value::EnumNumber(number) => Cell::Text(enum_name(field, written, number)),
+        Value::List(values) => {
+            Cell::List(values.into_iter().map(|value| cell(field, written, value)).collect())
+        }
         Value::Message(_) | Value::Map(_) => Cell::Message,
     }
 }
 
-/// The name of a value of an enum, or its number if the schema has no name for it.
-fn enum_name(field: &FieldDescriptor, number: i32) -> String {
-    match field.kind() {
-        Kind::Enum(kind) => {
-            kind.get_value(number).map_or_else(|| number.to_string(), |value| value.name().to_owned())
-        }
-        _ => number.to_string(),
-    }
+/// The name of a value of an enum in the reader's schema, or else in the writer's. The number if neither has a name for it.
+fn enum_name(field: &FieldDescriptor, written: Option<&FieldDescriptor>, number: i32) -> String {
+    let kinds = [Some(field), written].into_iter().flatten().map(FieldDescriptor::kind);
+    let name = |kind: Kind| Some(kind.as_enum()?.get_value(number)?.name().to_owned());
+    kinds.filter_map(name).next().unwrap_or_else(|| number.to_string())
 }
 
 #[cfg(test)]
-mod tests {
-    use arrow::array::{Array, AsArray};
-    use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
-    use bytes::Bytes;
-
-    use super::super::decoding::testing::{first_column, payloads};
-    use super::super::registry::SchemaLanguage;
-    use super::*;
-    use crate::object::BufferSpan;
-    use crate::rows::EncodedRow;
-
-    fn schema(id: u32, text: &str) -> RegisteredSchema {
-        RegisteredSchema {
-            protobuf: Default::default(),
-            id,
-            language: SchemaLanguage::Protobuf,
-            text: text.to_owned(),
-            references: Vec::new(),
-        }
-    }
-
-    /// The reason why a payload of a writer's schema is not decoded.
-    fn failure(writer: &str, body: &'static [u8]) -> String {
-        let reader = schema(4, "syntax = \"proto3\"; message A { int32 n = 1; }");
-        let writer = schema(5, writer);
-        let group = GroupDecoding { reader: &reader, writer: &writer, message: None };
-        let span = BufferSpan { buffer: 0, start: 0, len: body.len() };
-        let rows =
-            RowSet { buffers: vec![Bytes::from_static(body)], rows: vec![EncodedRow { span, offset: 7 }] };
-        let int32 = ColumnType::Scalar(ScalarType::Int32);
-        let (arrays, failures) = decode(&group, &rows, &[("n", &int32)]).unwrap();
-        assert!(arrays.len() == 1 && arrays[0].is_null(0), "{arrays:?}");
-        assert_eq!((failures.len(), failures[0].offset), (1, 7));
-        failures[0].reason.clone()
-    }
-
-    /// Reads a column of payloads of a message with this field. The first payload has the offset 50.
-    fn read(
-        field: &str,
-        column: &str,
-        wanted: &ColumnType,
-        bodies: &[&[u8]],
-    ) -> (ArrayRef, Vec<(u32, u64, String)>) {
-        let schema = schema(4, &format!("syntax = \"proto3\"; message A {{ {field} }}"));
-        let group = GroupDecoding { reader: &schema, writer: &schema, message: None };
-        first_column(decode(&group, &payloads(bodies), &[(column, wanted)]).unwrap())
-    }
-
-    #[test]
-    fn numbers_have_the_types_of_other_topics() {
-        let int64 = ColumnType::Scalar(ScalarType::Int64);
-        let (column, failures) = read("uint32 id = 1;", "id", &int64, &[&[0, 8, 7], &[0]]);
-        assert_eq!((&column.as_primitive::<Int64Type>().values()[..], failures), (&[7, 0][..], Vec::new()));
-        let float64 = ColumnType::Scalar(ScalarType::Float64);
-        let (column, failures) = read("int32 id = 1;", "id", &float64, &[&[0, 8, 7]]);
-        assert_eq!((column.as_primitive::<Float64Type>().value(0), failures), (7.0, Vec::new()));
-        let list = ColumnType::List(Box::new(int64.clone()));
-        let (column, failures) = read("int64 id = 1;", "id", &list, &[&[0, 8, 7]]);
-        let item = column.as_list::<i32>().value(0);
-        assert_eq!((&item.as_primitive::<Int64Type>().values()[..], failures), (&[7][..], Vec::new()));
-        let (column, failures) = read("optional uint32 id = 1;", "id", &int64, &[&[0]]);
-        assert!(column.is_null(0) && failures.is_empty(), "{failures:?}");
-    }
-
-    #[test]
-    fn a_value_that_the_type_of_other_topics_does_not_represent_fails_its_row() {
-        // 2^53 + 1, and a field that ends early.
-        let inexact: &[u8] = &[0, 8, 0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
-        let float64 = ColumnType::Scalar(ScalarType::Float64);
-        let (column, failures) = read("int64 id = 1;", "id", &float64, &[&[0, 8, 1], inexact, &[0, 8]]);
-        let numbers = column.as_primitive::<Float64Type>();
-        assert_eq!((numbers.value(0), numbers.is_null(1), numbers.is_null(2)), (1.0, true, true));
-        let reason = "column `id`: float64 does not represent 9007199254740993 exactly";
-        assert_eq!(failures[0], (1, 51, reason.to_owned()));
-        assert_eq!((failures.len(), failures[1].0), (2, 2));
-        let negative: &[u8] = &[0, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
-        let uint64 = ColumnType::Scalar(ScalarType::UInt64);
-        let (column, failures) = read("int64 id = 1;", "id", &uint64, &[negative, &[0, 8, 1]]);
-        let numbers = column.as_primitive::<UInt64Type>();
-        assert_eq!((numbers.is_null(0), numbers.value(1)), (true, 1));
-        assert_eq!(failures, [(0, 50, "column `id`: uint64 does not represent -1 exactly".to_owned())]);
-    }
-
-    #[test]
-    fn a_column_of_another_kind_fails_its_rows() {
-        let int64 = ColumnType::Scalar(ScalarType::Int64);
-        let (column, failures) = read("string id = 1;", "id", &int64, &[&[0, 10, 1, b'5']]);
-        assert!(column.is_null(0));
-        let reason = "column `id`: the type is text in the schema, but int64 in the dataset";
-        assert_eq!(failures, [(0, 50, reason.to_owned())]);
-        let (_, failures) = read("map<int32, int32> id = 1;", "id", &int64, &[&[0]]);
-        assert_eq!(failures, [(0, 50, "column `id`: maps are not supported".to_owned())]);
-        let nested = "message B { int64 x = 1; } B id = 1;";
-        let (column, failures) = read(nested, "id", &int64, &[&[0, 10, 2, 8, 7]]);
-        assert!(column.is_null(0) && failures.is_empty(), "a message is not a column: {failures:?}");
-        let (column, failures) = read(nested, "id.x", &int64, &[&[0, 10, 2, 8, 7]]);
-        assert_eq!((column.as_primitive::<Int64Type>().value(0), failures), (7, Vec::new()));
-    }
-
-    /// Reads the column `n` of a payload whose writer and reader have these declarations.
-    fn read_as(
-        written: &str,
-        read: &str,
-        wanted: ScalarType,
-        body: &[u8],
-    ) -> (ArrayRef, Vec<(u32, u64, String)>) {
-        let schema_of =
-            |id, field: &str| schema(id, &format!("syntax = \"proto3\"; message A {{ {field} }}"));
-        let (writer, reader) = (schema_of(5, written), schema_of(4, read));
-        let group = GroupDecoding { reader: &reader, writer: &writer, message: None };
-        let wanted = ColumnType::Scalar(wanted);
-        first_column(decode(&group, &payloads(&[body]), &[("n", &wanted)]).unwrap())
-    }
-
-    #[test]
-    fn a_field_whose_type_changed_keeps_its_value_or_fails() {
-        let (int32, int64) = (ScalarType::Int32, ScalarType::Int64);
-        let (column, failures) = read_as("int32 n = 1;", "int64 n = 1;", int64, &[0, 8, 7]);
-        assert_eq!((column.as_primitive::<Int64Type>().value(0), failures), (7, Vec::new()));
-        let (column, failures) = read_as("int32 m = 1;", "int64 n = 1;", int64, &[0, 8, 7]);
-        assert_eq!(
-            (column.as_primitive::<Int64Type>().value(0), failures),
-            (7, Vec::new()),
-            "it was renamed"
-        );
-        // 2^40, and -1 as zigzag.
-        let large: &[u8] = &[0, 8, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
-        for (written, read, wanted, body) in [
-            ("int64 n = 1;", "int32 n = 1;", int32, large),
-            ("sint32 n = 1;", "int32 n = 1;", int32, &[0, 8, 1]),
-            ("repeated int32 n = 1;", "int32 n = 1;", int32, &[0, 10, 2, 1, 2]),
-            ("fixed32 n = 1;", "float n = 1;", ScalarType::Float32, &[0, 13, 1, 0, 0, 0]),
-        ] {
-            let (column, failures) = read_as(written, read, wanted, body);
-            assert!(column.is_null(0), "{written}");
-            let (written, read) = (written.trim_end_matches(';'), read.trim_end_matches(';'));
-            let reason = format!(
-                "schema 5 of the writer cannot be read as schema 4 of the reader: column `n`: the payload has `{written}`, and the schema of \
-                 the reader has `{read}`"
-            );
-            assert_eq!(failures, [(0, 50, reason)]);
-        }
-        let (column, failures) = read_as("int64 m = 2;", "int32 n = 1;", int32, &[0, 16, 7]);
-        assert_eq!((column.len(), failures), (1, Vec::new()), "the writer does not know the field");
-    }
-
-    #[test]
-    fn errors_name_the_schemas_of_the_writer_and_the_reader() {
-        let schemas = "schema 5 of the writer cannot be read as schema 4 of the reader: ";
-        let invalid = failure("no schema", &[0]);
-        assert!(invalid.starts_with(&format!("{schemas}schema 5 is not valid Protobuf: ")), "{invalid}");
-        let valid = "syntax = \"proto3\"; message A { int32 n = 1; }";
-        assert_eq!(
-            failure(valid, &[2, 40]),
-            format!("{schemas}schema 5 has no message at the index [20] of the payload")
-        );
-        assert_eq!(
-            failure(valid, &[2]),
-            format!("{schemas}the payload ends within the index of the message")
-        );
-        let other = failure("syntax = \"proto3\"; message B { int32 n = 1; }", &[0]);
-        assert_eq!(other, format!("{schemas}the payload is a `B`, not a `A`"));
-    }
-}
+mod tests;

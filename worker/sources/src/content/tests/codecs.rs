@@ -7,6 +7,7 @@ use feedline_data::compression::Codec;
 use feedline_data::pipeline::{Format, Source};
 use liblzma::stream::{Action, Check, Status, Stream};
 
+use crate::content::IndexingMemory;
 use crate::testing::{All, Feature, example, fixture, path, tar, tfrecord, write_settled};
 use crate::{Dataset, Stores};
 
@@ -191,19 +192,31 @@ fn xz_with_a_large_dictionary(content: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn large_decoders_wait_for_each_other_and_are_refused_if_they_exceed_the_memory() {
+async fn a_large_decoder_waits_for_memory_and_is_refused_if_it_exceeds_that_of_the_worker() {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["a", "b"] {
-        write_settled(&directory.path().join(name), &xz_with_a_large_dictionary(&json_lines(500)));
-    }
+    write_settled(&directory.path().join("a"), &xz_with_a_large_dictionary(&json_lines(500)));
     let stores = Stores::new(Vec::new());
     let source = Source::new(Format::Jsonl, path(directory.path(), "*"));
     let dataset = Dataset::new(source, Arc::clone(&stores)).unwrap();
     let shards = dataset.list().await.unwrap();
-    stores.decoders().set_limit(80 << 20);
-    let (one, two) = futures::join!(dataset.index_shard(&shards[0]), dataset.index_shard(&shards[1]));
-    assert_eq!((one.unwrap().index.rows(), two.unwrap().index.rows()), (500, 500));
-    stores.decoders().set_sampled_row_limit(16 << 20);
+    let mut other_shard = IndexingMemory::new(stores.decoders());
+    other_shard.hold_row(u64::from(u32::MAX)).await;
+    let mut index = std::pin::pin!(dataset.index_shard(&shards[0]));
+    let has_decoded_the_header = async {
+        while stores.decoders().used_bytes() < 64 << 20 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = &mut index => panic!("the shard does not wait"),
+        () = has_decoded_the_header => {}
+    }
+    drop(other_shard);
+    assert_eq!(index.await.unwrap().index.rows(), 500);
+    stores.decoders().set_decoder_limit(32 << 20);
     let error = dataset.index_shard(&shards[0]).await.unwrap_err().to_string();
     assert!(
         error.contains("MiB of memory, more than the worker has: raise the workers' --memory"),

@@ -134,11 +134,19 @@ fn row_set(payloads: &[Vec<u8>]) -> RowSet {
     RowSet { buffers: vec![Bytes::from(payloads.concat())], rows }
 }
 
+/// Lists the schema of a topic as a running job does.
+async fn reader_schema(decoder: &PayloadDecoder, topic: &str) -> Result<Option<u32>, SourceError> {
+    let mut newest = decoder.newest_schemas();
+    let id = decoder.reader_schema(topic, &mut newest).await?;
+    decoder.store_newest(newest);
+    Ok(id)
+}
+
 /// The columns of the reader's schema by name, and the failures.
 type Decoded = (BTreeMap<String, ArrayRef>, Vec<RowFailure>);
 
 async fn decode(decoder: &PayloadDecoder, topic: &str, payloads: &[Vec<u8>]) -> Decoded {
-    let id = decoder.reader_schema(topic).await.unwrap();
+    let id = reader_schema(decoder, topic).await.unwrap();
     let Ok(Some((columns, _))) = decoder.columns(&[], id).await else { panic!("no columns") };
     let columns: Vec<(String, ColumnType)> =
         columns.into_iter().filter_map(|(name, column_type)| Some((name, column_type.ok()?))).collect();
@@ -253,20 +261,19 @@ async fn a_registry_that_is_down_stops_only_unknown_ids() {
     let is_down = |error: &SourceError| {
         error.is_retryable() && error.to_string().contains("the schema registry does not answer")
     };
-    let reader = cached.reader_schema("avro").await.unwrap();
+    let reader = reader_schema(&cached, "avro").await.unwrap();
     let unknown = [messages("avro"), messages("other")].concat();
     let error = cached.for_block(&row_set(&unknown), reader).await.err().expect("the id 4 is unknown");
     assert!(is_down(&error), "{error}");
-    let error = decoder(PayloadFormat::Avro, &url, None).reader_schema("avro").await.unwrap_err();
+    let error = reader_schema(&decoder(PayloadFormat::Avro, &url, None), "avro").await.unwrap_err();
     assert!(is_down(&error), "a new worker knows no ids: {error}");
-    cached.forget_newest();
-    let error = cached.reader_schema("avro").await.unwrap_err();
+    let error = cached.reader_schema("avro", &mut NewestSchemas::new()).await.unwrap_err();
     assert!(is_down(&error), "a new job asks for the newest schema: {error}");
 }
 
 #[tokio::test]
 async fn a_subject_without_a_schema_is_an_error() {
-    let error = decoder(PayloadFormat::Avro, &serve(), None).reader_schema("none").await.unwrap_err();
+    let error = reader_schema(&decoder(PayloadFormat::Avro, &serve(), None), "none").await.unwrap_err();
     assert!(!error.is_retryable(), "{error}");
     assert!(error.to_string().contains("the subject `none-value` does not exist"), "{error}");
 }
@@ -282,7 +289,7 @@ async fn requests_have_the_credentials_of_the_registry() {
         assert_eq!((columns["id"].len(), failures), (3, Vec::new()), "{header}");
         let rejected: [&[(&str, &str)]; 2] = [&[], &[("kafka_registry_token", "wrong-token")]];
         for options in rejected {
-            let error = decoder_with_options(&server.url, options).reader_schema("avro").await.unwrap_err();
+            let error = reader_schema(&decoder_with_options(&server.url, options), "avro").await.unwrap_err();
             let message = error.to_string();
             assert!(!error.is_retryable(), "{message}");
             assert!(message.contains("access denied with status 401"), "{message}");

@@ -1,62 +1,76 @@
 //! Whether a reader's schema reads the fields of a writer's schema with the same values.
 
-use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use std::sync::Arc;
 
-/// Checks that the fields of requested columns have types that the reader's schema reads without changing a value. A column is a path of
-/// field names in the reader's message, such as `user.name`, and fields are found in the writer's message by their numbers.
+use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+
+/// The field of each column in the writer's message. `None` if the writer or the reader does not have it.
+pub(super) type WrittenFields = Arc<[Option<FieldDescriptor>]>;
+
+/// Finds the fields of columns in the writer's message, by their numbers, and checks that the reader's schema reads them without
+/// changing a value. A column is a path of field names in the reader's message, such as `user.name`.
 ///
 /// # Errors
-/// Returns a sentence about the first field that has another type.
-pub(super) fn check_columns<'a>(
+/// Returns a sentence about the first field whose values the reader's schema would change.
+pub(super) fn written_fields<'a>(
     written: &MessageDescriptor,
     read: &MessageDescriptor,
     columns: impl Iterator<Item = &'a str>,
-) -> Result<(), String> {
-    for column in columns {
-        if let Err((written, read)) = check_path(written, read, column) {
-            return Err(format!(
-                "column `{column}`: the payload has {written}, and the schema of the reader has {read}"
-            ));
-        }
-    }
-    Ok(())
+) -> Result<WrittenFields, String> {
+    let find = |column| {
+        written_field(written, read, column).map_err(|(written, read)| {
+            format!("column `{column}`: the payload has {written}, and the schema of the reader has {read}")
+        })
+    };
+    columns.map(find).collect()
 }
 
-/// Returns the declarations of the first field with another type.
-fn check_path(
+/// Returns the declarations of the first field that does not match.
+fn written_field(
     written: &MessageDescriptor,
     read: &MessageDescriptor,
     path: &str,
-) -> Result<(), (String, String)> {
+) -> Result<Option<FieldDescriptor>, (String, String)> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-    let Some(read) = read.get_field_by_name(name) else { return Ok(()) };
-    // A field that the writer does not know is not set.
-    let Some(written) = written.get_field(read.number()) else { return Ok(()) };
+    let Some(read) = read.get_field_by_name(name) else { return Ok(None) };
+    let Some(written) = written.get_field(read.number()) else { return Ok(None) };
+    let is_single = |field: &FieldDescriptor| !field.is_list() && !field.is_map();
     let is_readable = match (written.kind(), read.kind(), rest) {
         (Kind::Message(inner), Kind::Message(wanted), Some(rest))
-            if !written.is_list() && !read.is_list() =>
+            if is_single(&written) && is_single(&read) =>
         {
-            return check_path(&inner, &wanted, rest);
+            return written_field(&inner, &wanted, rest);
         }
-        (Kind::Message(_), Kind::Message(_), _) => written.is_map() == read.is_map(),
-        (written_kind, read_kind, _) => {
-            // A list has the single value as its item.
-            (written.is_list() == read.is_list() || read.is_list()) && is_exact(&written_kind, &read_kind)
+        (_, Kind::Message(_), Some(_)) if is_single(&read) => false,
+        // The reader's schema does not have the column.
+        (_, Kind::Message(_), _) | (_, _, Some(_)) => return Ok(None),
+        (written_kind, read_kind, None) => {
+            // A repeated field reads a single value as a list with one item, if a zero is written.
+            let has_shape =
+                written.is_list() == read.is_list() || read.is_list() && written.supports_presence();
+            has_shape && is_exact(&written_kind, &read_kind)
         }
     };
-    if is_readable { Ok(()) } else { Err((declaration(&written), declaration(&read))) }
+    if is_readable { Ok(Some(written)) } else { Err((declaration(&written), declaration(&read))) }
 }
 
 /// Whether each value of a type has the same bytes and the same value in another type.
 fn is_exact(written: &Kind, read: &Kind) -> bool {
     match (written, read) {
-        (Kind::Message(_), Kind::Message(_)) | (Kind::Enum(_), Kind::Enum(_)) => true,
+        (Kind::Enum(written), Kind::Enum(read)) => has_same_names(written, read),
         (Kind::Int32 | Kind::Enum(_), Kind::Int64) | (Kind::Enum(_), Kind::Int32) => true,
         (Kind::Uint32, Kind::Uint64 | Kind::Int64) | (Kind::Sint32, Kind::Sint64) => true,
         (Kind::Bool, Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64) => true,
         (Kind::String, Kind::Bytes) => true,
         _ => written == read,
     }
+}
+
+/// Whether no name of one enum belongs to another number in the other enum. A value may have been renamed.
+fn has_same_names(written: &EnumDescriptor, read: &EnumDescriptor) -> bool {
+    written.values().all(|value| {
+        read.get_value_by_name(value.name()).is_none_or(|named| named.number() == value.number())
+    })
 }
 
 fn declaration(field: &FieldDescriptor) -> String {
