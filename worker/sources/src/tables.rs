@@ -154,11 +154,11 @@ async fn contains_metadata(
 
 /// The error of a source with files of a table.
 fn table_error(url: &str, format: TableFormat) -> SourceError {
-    let (name, fix, more) = match format {
+    let (name, fix, remaining) = match format {
         TableFormat::Delta => (
             "a Delta",
             "`DeltaTable(path).file_uris()` of the Python package deltalake returns them",
-            "the table has deletion vectors, purge them first",
+            "the table has deletion vectors, remove them first with `REORG TABLE ... APPLY (PURGE)`",
         ),
         TableFormat::Iceberg => (
             "an Iceberg",
@@ -167,7 +167,7 @@ fn table_error(url: &str, format: TableFormat) -> SourceError {
         ),
     };
     let reason = format!(
-        "the directory is {name} table, and its files include deleted rows: list the current files under `source.url`, as {fix}; if {more}"
+        "the directory is {name} table, and its files include deleted rows: list the current files under `source.url`, as {fix}; if {remaining}"
     );
     SourceError::Url { url: url.to_owned(), reason }
 }

@@ -55,7 +55,11 @@ async fn tables_are_rejected_unless_their_files_are_named() {
         );
     }
     for url in ["lake/*/data/*.parquet", "lake/{b,b}/data/*.parquet", "lake/b/data/f.parquet{,}"] {
-        assert!(error(&path(root, url)).await.unwrap().contains("is an Iceberg table"), "{url}");
+        let message = error(&path(root, url)).await.unwrap();
+        assert!(
+            message.contains("is an Iceberg table") && message.contains("`delete_files`"),
+            "{url}: {message}"
+        );
     }
     for url in ["i/data/*.parquet", "i/data/"] {
         assert!(error(&path(root, url)).await.unwrap().contains("is an Iceberg table"), "{url}");
