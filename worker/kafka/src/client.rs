@@ -173,3 +173,50 @@ impl ClientShared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::listing::{RangeEnd, RangeRequest, RangeStart};
+    use crate::memory::ClientLimits;
+
+    /// Starts a server that answers the first bytes of each connection, and closes it.
+    fn serve(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let Ok(mut connection) = connection else { return };
+                let _ = connection.read(&mut [0; 512]);
+                let _ = connection.write_all(answer);
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_no_broker_is_an_error_with_the_fix() {
+        const TLS_ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
+        for answer in [&b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..], b"", TLS_ALERT] {
+            let settings = ConnectionSettings::new(serve(answer), []);
+            let limits =
+                ClientLimits { budget_bytes: 1 << 20, block_bytes: 1 << 20, prefetch_bytes: 1 << 20 };
+            let memory = ClientMemory::new(limits, Arc::default());
+            let client = KafkaClient::new(&settings, true, None, Duration::from_secs(5), &memory)
+                .expect("it connects when it is used");
+            let request = RangeRequest {
+                topics: vec!["events".to_owned()],
+                start: RangeStart::Earliest,
+                end: RangeEnd::Latest,
+                skips_gaps: false,
+            };
+            let error = client.list(request).await.expect_err("the server is no broker");
+            assert!(error.is_retryable, "{error}");
+            let fix = "check that the URL is that of Kafka brokers, and whether they need TLS";
+            assert!(error.message.ends_with(fix), "{error}");
+        }
+    }
+}

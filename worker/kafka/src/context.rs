@@ -13,10 +13,8 @@ use rdkafka::{ClientConfig, ClientContext};
 use crate::error::KafkaError;
 use crate::settings::ConnectionSettings;
 
-/// How long an error of the connection explains why records do not arrive.
-const ERROR_MAX_AGE: Duration = Duration::from_secs(30);
-/// How long a rejected response explains why records do not arrive. librdkafka reports equal errors of a broker every 30 s.
-const REJECTION_MAX_AGE: Duration = Duration::from_secs(60);
+/// How long an error of the connection explains why the cluster does not answer. librdkafka reports equal errors of a broker every 30 s.
+const ERROR_MAX_AGE: Duration = Duration::from_secs(60);
 /// How long a client may fail to authenticate before its reads fail. A broker that restarts may refuse correct passwords.
 pub(crate) const AUTHENTICATION_GRACE: Duration = Duration::from_secs(5);
 
@@ -96,7 +94,7 @@ impl Context {
 
     /// Returns the last response that was larger than the limit.
     pub(crate) fn rejected_response(&self) -> Option<RejectedResponse> {
-        self.lock().rejected_response.filter(|rejected| rejected.at.elapsed() < REJECTION_MAX_AGE)
+        self.lock().rejected_response.filter(|rejected| rejected.at.elapsed() < ERROR_MAX_AGE)
     }
 
     /// Returns the error of a client that cannot authenticate, once it had time to succeed.
