@@ -215,7 +215,7 @@ mod tests {
             };
             let error = client.list(request).await.expect_err("the server is no broker");
             assert!(error.is_retryable, "{error}");
-            let fix = "check that the URL is that of Kafka brokers, and whether they need TLS";
+            let fix = "check the URL, the brokers and the network, and whether the brokers need TLS";
             assert!(error.message.ends_with(fix), "{error}");
         }
     }

@@ -13,8 +13,6 @@ use crate::native::Client;
 
 /// Time limit for one request for metadata or offsets.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The part of an error of librdkafka that tells that a server did not answer the first request as a broker does.
-const FIRST_REQUEST: &str = "in state APIVERSION_QUERY";
 /// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -96,11 +94,9 @@ impl Connection {
             }
             _ => {
                 let reason = self.context().reason().unwrap_or(text);
-                let fix = match reason.contains(FIRST_REQUEST) {
-                    true => "check that the URL is that of Kafka brokers, and whether they need TLS",
-                    false => "check the brokers and the network",
-                };
-                KafkaError::retryable(format!("the cluster does not answer ({reason}): {fix}"))
+                KafkaError::retryable(format!(
+                    "the cluster does not answer ({reason}): check the URL, the brokers and the network, and whether the brokers need TLS"
+                ))
             }
         }
     }

@@ -110,11 +110,12 @@ impl<'a> Content<'a> {
         Err(SourceError::corrupt(self.object.shard(), range.end, reason))
     }
 
-    /// Reads the first `max_bytes` bytes, or fewer if the content is smaller.
+    /// Reads the first `max_bytes` bytes, or fewer if the content is smaller, or damaged.
     pub(crate) async fn read_start(&self, max_bytes: u64) -> Result<Bytes, SourceError> {
         match self.codec {
             Some(codec) => {
-                RangeSource { compression: None, part: None, ..self.source(codec) }.read(0..max_bytes).await
+                let end = self.compression.map_or(max_bytes, |known| max_bytes.min(known.content_bytes));
+                RangeSource { compression: None, part: None, ..self.source(codec) }.read(0..end).await
             }
             None => self.object.read(0..max_bytes.min(self.object.size_bytes())).await,
         }

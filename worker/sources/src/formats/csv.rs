@@ -64,10 +64,7 @@ impl FormatReader for CsvReader {
 
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let mut window = ContentWindow::open(object).await?;
-        let content = window.content();
-        // The decoder waits for its memory here if it is large. The header is decoded by another one, which ends with it.
-        window.fill(0, 1).await?;
-        let header = self.headers.get(object, || read_header(&content)).await?;
+        let header = self.headers.get(object, || read_first_header(&mut window)).await?;
         let IndexedLines { blocks, defects, compression } =
             lines::index(&mut window, LineRule::Csv, header.end, None).await?;
         if blocks.is_empty() {
@@ -144,39 +141,63 @@ async fn read_header(content: &Content<'_>) -> Result<CsvHeader, SourceError> {
     loop {
         let bytes = content.read_start(read_bytes).await?;
         let is_whole = (bytes.len() as u64) < read_bytes;
-        let start = lines::byte_order_mark_bytes(&bytes);
-        let bytes = bytes.slice(start..);
-        let mut end = None;
-        // Return an error to stop at the end of the first row.
-        let _ = lines::Splitter::new(LineRule::Csv).feed(&bytes, |row_end| {
-            end = Some(row_end);
-            Err(())
-        });
-        let end = match end {
-            Some(end) => end,
-            None if is_whole => bytes.len(),
-            None if read_bytes >= MAX_HEADER_BYTES => {
-                let reason = format!(
-                    "the header line is longer than {MAX_HEADER_BYTES} bytes: check the format, and the quotes in the header"
-                );
-                return Err(SourceError::corrupt(shard, start as u64, reason));
-            }
-            None => {
-                read_bytes = (read_bytes * 8).min(MAX_HEADER_BYTES);
-                continue;
-            }
-        };
-        let mut line = bytes[..end].to_vec();
-        if let Some(at) = lone_carriage_return(&line) {
-            let reason = "the header line contains a carriage return without a line feed: write the file with line feeds as line ends";
-            return Err(SourceError::corrupt(shard, (start + at) as u64, reason.to_owned()));
+        if let Some(header) = parse_header(shard, &bytes, is_whole)? {
+            return Ok(header);
         }
-        if !line.ends_with(b"\n") {
-            line.push(b'\n');
-        }
-        let names = field_names(&line).map_err(|reason| SourceError::corrupt(shard, start as u64, reason))?;
-        return Ok(CsvHeader { names, line, end: (start + end) as u64 });
+        read_bytes = (read_bytes * 8).min(MAX_HEADER_BYTES);
     }
+}
+
+/// Reads the header of a shard that is indexed. The file may be damaged after it.
+async fn read_first_header(window: &mut ContentWindow<'_>) -> Result<CsvHeader, SourceError> {
+    let shard = window.content().object().shard();
+    let mut read_bytes = FIRST_HEADER_READ_BYTES;
+    loop {
+        window.fill(0, read_bytes).await?;
+        let bytes = window.bytes(0);
+        let has_all = (bytes.len() as u64) < read_bytes;
+        let damage = window.error().filter(|_| has_all);
+        if let Some(header) = parse_header(shard, bytes, has_all && damage.is_none())? {
+            return Ok(header);
+        }
+        if let Some(reason) = damage {
+            return Err(SourceError::corrupt(shard, 0, reason));
+        }
+        read_bytes = (read_bytes * 8).min(MAX_HEADER_BYTES);
+    }
+}
+
+/// Parses the header at the start of a shard. `None` if its end is not in `bytes`, which are the whole shard if `is_whole`.
+fn parse_header(shard: &ShardRef, bytes: &[u8], is_whole: bool) -> Result<Option<CsvHeader>, SourceError> {
+    let start = lines::byte_order_mark_bytes(bytes);
+    let rows = &bytes[start..];
+    let mut end = None;
+    // Return an error to stop at the end of the first row.
+    let _ = lines::Splitter::new(LineRule::Csv).feed(rows, |row_end| {
+        end = Some(row_end);
+        Err(())
+    });
+    let end = match end {
+        Some(end) => end,
+        None if is_whole => rows.len(),
+        None if bytes.len() as u64 >= MAX_HEADER_BYTES => {
+            let reason = format!(
+                "the header line is longer than {MAX_HEADER_BYTES} bytes: check the format, and the quotes in the header"
+            );
+            return Err(SourceError::corrupt(shard, start as u64, reason));
+        }
+        None => return Ok(None),
+    };
+    let mut line = rows[..end].to_vec();
+    if let Some(at) = lone_carriage_return(&line) {
+        let reason = "the header line contains a carriage return without a line feed: write the file with line feeds as line ends";
+        return Err(SourceError::corrupt(shard, (start + at) as u64, reason.to_owned()));
+    }
+    if !line.ends_with(b"\n") {
+        line.push(b'\n');
+    }
+    let names = field_names(&line).map_err(|reason| SourceError::corrupt(shard, start as u64, reason))?;
+    Ok(Some(CsvHeader { names, line, end: (start + end) as u64 }))
 }
 
 /// Returns the offset of the first carriage return outside of quotes that no line feed follows.

@@ -159,7 +159,16 @@ async fn a_shard_that_is_truncated_at_any_place_has_the_rows_before_it_and_one_d
                 continue;
             }
             with_rows.insert(format!("{compression:?}"));
-            assert_eq!(rows, fixture(before, format, &[]).read_all().await.rows(), "{context}");
+            let complete = fixture(before, format, &[]).read_all().await.rows();
+            // Another member of the last sample may follow.
+            let unfinished = usize::from(format == Format::WebDataset);
+            assert!(complete.starts_with(&rows), "{context}");
+            assert!(
+                rows.len() + unfinished >= complete.len(),
+                "{context}: {} of {}",
+                rows.len(),
+                complete.len()
+            );
         }
         assert_eq!(with_rows.len(), files.len(), "{format:?}: {with_rows:?}");
     }
