@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_no_broker_is_an_error_with_the_fix() {
+    async fn a_server_that_is_not_a_broker_is_an_error_with_the_fix() {
         const TLS_ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
         for answer in [&b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..], b"", TLS_ALERT] {
             let settings = ConnectionSettings::new(serve(answer), []);
@@ -213,7 +213,7 @@ mod tests {
                 end: RangeEnd::Latest,
                 skips_gaps: false,
             };
-            let error = client.list(request).await.expect_err("the server is no broker");
+            let error = client.list(request).await.expect_err("the server is not a broker");
             assert!(error.is_retryable, "{error}");
             let fix = "check the URL, the brokers and the network, and whether the brokers need TLS";
             assert!(error.message.ends_with(fix), "{error}");

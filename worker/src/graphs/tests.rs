@@ -114,7 +114,7 @@ fn a_load_is_shared_until_all_of_its_jobs_are_gone() {
         let (budget, requests) = (new_budget(), [PartRequest::topology(&folder, fingerprint(&job))]);
         let table = PartTable::new(Arc::clone(&budget), 32 * MIB, None);
         let acquire = || table.acquire(&folder, &requests).unwrap().loads.remove(0);
-        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         tokio::task::spawn_blocking(move || released.recv());
 
         let mut only = acquire();

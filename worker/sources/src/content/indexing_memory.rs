@@ -1,36 +1,12 @@
 //! The memory of shards that are indexed: their decoders, and rows that determine columns. Large ones have a limit for all shards of
 //! a worker, so that shards wait for each other.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
-use super::decoders::Decoders;
+use super::decoders::{Decoders, kib};
 
 /// Size up to which a decoder or a row need not wait.
 pub(crate) const SMALL_BYTES: u64 = 4 << 20;
-
-/// The memory that large decoders and rows of all shards of a worker may use while the shards are indexed.
-pub(super) struct SharedMemory {
-    permits: Semaphore,
-    /// The number of permits, which are KiB.
-    all: u32,
-}
-
-impl SharedMemory {
-    pub(super) fn new(bytes: u64) -> Self {
-        let all = kib(bytes).max(1);
-        Self { permits: Semaphore::new(all as usize), all }
-    }
-
-    /// Waits for a part of the memory. A larger part than all of the memory waits for all of it.
-    async fn acquire(&self, bytes: u64) -> SemaphorePermit<'_> {
-        let permits = kib(bytes).min(self.all);
-        self.permits.acquire_many(permits).await.expect("the semaphore is never closed")
-    }
-}
-
-fn kib(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
-}
 
 /// The part of a shard that is indexed, which ends when it is dropped.
 pub(crate) struct IndexingMemory<'a> {

@@ -1,3 +1,5 @@
+//! Tests of Protobuf payloads: types, changed fields, and errors.
+
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
 use arrow::util::display::array_value_to_string;
