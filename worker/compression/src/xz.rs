@@ -14,8 +14,8 @@ use header::{
 };
 use index::{IndexParser, Sums};
 
-/// Memory of liblzma without its dictionary.
-const CODER_BYTES: u64 = 4 << 20;
+/// Maximum memory of liblzma without its dictionary, as `xz --info-memory` counts it.
+const CODER_BYTES: u64 = 1 << 20;
 /// Limit of liblzma. Dictionaries are checked earlier, with a better message.
 const MEMORY_LIMIT_BYTES: u64 = crate::limits::MAX_WINDOW_BYTES + (64 << 20);
 const DAMAGED: &str = "the xz data is damaged: compress the file again";
