@@ -270,11 +270,13 @@ def test_a_record_larger_than_the_memory_budget_is_one_sentence(brokers, topics,
     assert result.code == 1 and f"/{name}/0" in result.errors, result.errors
     assert sentence in result.errors, result.errors
     [needed] = re.findall(r"`--memory` to at least (\d+)MiB", result.errors)
-    # Nothing is lost: the rows before the position and those of the last run are all rows of the range.
-    assert before == json.loads(Path(position).read_text())["rows"] == 640
+    # Nothing is lost: the rows before the position and those of the last run are all rows of the range. The run that failed may have
+    # delivered rows before the large record.
+    delivered = json.loads(Path(position).read_text())["rows"]
+    assert before == 640 <= delivered <= 1500
     # The message is about the large record alone. Its block has up to 1 MiB of other records, and may use a quarter of the memory.
     report = jobs.run(pipeline, "--memory", f"{int(needed) + 8}MiB", "--position", position).report
-    assert before + report["rows"] == 1500 + 1 + 3000, (before, report)
+    assert delivered + report["rows"] == 1500 + 1 + 3000, (delivered, report)
 
 
 def test_more_partitions_than_the_memory_budget_fetches_at_a_time(brokers, topics, jobs):
