@@ -11,8 +11,12 @@ FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
 DEMO := target/demo
-# The last lines of a failed run name each failed test with its message.
-PYTEST := pytest -q --tb=short -rfE --durations=20 -p no:cacheprovider
+# The last lines of a failed run name each failed test with its message. A test that hangs ends its process, which prints where each
+# thread waits: at TEST_LIMIT_S.
+TEST_LIMIT_S ?= 900
+PYTEST = pytest -q --tb=short -rfE --durations=20 -p no:cacheprovider -o faulthandler_timeout=$(TEST_LIMIT_S) -o faulthandler_exit_on_timeout=true
+# After a crash of one of its processes, pytest-xdist 3.8 may wait for tests that no process runs (its issues 1323, 1327 and 1378).
+CRASHES := --max-worker-restart 0
 # Packages are downloaded again after a failure of the network.
 export CARGO_NET_RETRY ?= 5
 export PIP_RETRIES ?= 5
@@ -107,7 +111,7 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
-	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
+	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile $(CRASHES)")' 2>/dev/null || true); \
 	OMP_NUM_THREADS=1 PYTHONPATH=$$PWD/target/python $(PYTHON) -m $(PYTEST) $$spread --rootdir client/python client/python/tests
 	@$(PYTHON) -B -m $(PYTEST) --rootdir deploy deploy
 	@$(PYTHON) -B -m $(PYTEST) --rootdir tests/preparation tests/preparation
@@ -140,7 +144,7 @@ store-tools:
 test-stores: build store-tools ## Test the recipes of docs/stores.md with emulators of object stores
 	@test -x $(STORES)/bin/python || { test -z "$${CI:-}"; exit; }; \
 	AZURITE=$$(ls $$PWD/$(AZURITE) 2>/dev/null || true) FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(STORES)/bin/python -B -m $(PYTEST) \
-		-rsfE -n 2 --dist loadfile --durations=5 --rootdir tests/stores tests/stores
+		-rsfE -n 2 --dist loadfile $(CRASHES) --durations=5 --rootdir tests/stores tests/stores
 
 PREVIEW := target/preview-python
 
@@ -176,6 +180,7 @@ cluster-tools: ## Build the programs of a Kubernetes cluster with Go, once for e
 
 # All tests need the programs of KEDA and of Prometheus. The long tests wait for most of their time, so they run beside the
 # others, in a cluster of their own.
+test-cluster: TEST_LIMIT_S = 3600
 test-cluster: WITH = $(if $(ONLY),,keda prometheus)
 test-cluster: cluster-tools ## Run the tests on a Kubernetes cluster, as root: ONLY="smoke or control_plane"
 	@$(call environment,$(CLUSTER),tests/cluster/requirements.txt,--no-deps,the tests on a cluster are skipped)
@@ -200,10 +205,10 @@ kafka-tools:
 	@test -z "$${CI:-}" || { command -v java && command -v mvn; } >/dev/null || $(MAKE) setup NEEDED="default-jre-headless maven"
 	@! command -v mvn >/dev/null || python3 -B tests/preparation/downloads.py kafka registry || true
 
-# The tests wait for brokers most of the time, so those with one broker run in parallel with those with three.
+# The tests wait for brokers most of the time, so they run in two processes, with brokers of their own.
 test-kafka: setup kafka-tools ## Run the tests with real Kafka brokers: ONLY=smoke
 	@cargo build $(QUIET) --workspace
-	@$(KAFKA_PYTHON); spread=$$($$python -c 'import xdist; print("-n 2 --dist loadgroup --no-loadscope-reorder")' 2>/dev/null || true); \
+	@$(KAFKA_PYTHON); spread=$$($$python -c 'import xdist; print("-n 2 --dist loadfile $(CRASHES)")' 2>/dev/null || true); \
 	FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $$python -B -m $(PYTEST) $$spread $(if $(ONLY),-m $(ONLY)) --durations=10 --rootdir tests/kafka tests/kafka
 
 kafka-speed: release ## Compare the CPU time of a worker that reads a topic with that of a bare consumer: ROUNDS=3 BATCH=256

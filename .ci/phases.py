@@ -5,22 +5,30 @@
     phases.py quiet NAME COMMAND...  the same, and prints the output only after a failure: for a phase beside others
     phases.py clear                  forgets all phases
     phases.py report                 prints the table of the phases, and why phases failed
+
+With PHASE_LIMIT_MINUTES, a phase that takes longer is killed, and its output ends with the processes that it had then.
 """
 
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "target/phases"
 # Together with the table, the report fits into the last 40 lines of a log.
 REPORT_LINES = 40
 LINES_OF_A_FAILURE = 6
+OUTPUT_AFTER_END_S = 10
+LATE = "the phase did not end within"
 
 
 def main() -> None:
@@ -46,23 +54,76 @@ def run(name: str, command: list[str], *, is_quiet: bool) -> int:
             received.append(number)
             process.send_signal(number)
 
+        def copy() -> None:
+            with suppress(ValueError):  # The log was closed.
+                for line in process.stdout:
+                    log.write(line)
+                    log.flush()
+                    if not is_quiet:
+                        sys.stdout.buffer.write(line)
+                        sys.stdout.buffer.flush()
+
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, forward)
-        for line in process.stdout:
-            log.write(line)
-            log.flush()
-            if not is_quiet:
-                sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
-    status = process.wait()
+        copying = threading.Thread(target=copy, daemon=True)
+        copying.start()
+        with time_limit(process.pid) as late:
+            status = process.wait()
+        # A process that the command has left behind may have inherited its output.
+        copying.join(OUTPUT_AFTER_END_S)
+        if copying.is_alive():
+            print(f"{name}: a process that outlives the phase keeps its output open", flush=True)
+        log.write("".join(f"{line}\n" for line in late).encode())
     status = status if status >= 0 else 128 - status
     if received:  # The run ends for another reason, which the report describes.
         return status
     if is_quiet and status != 0:
         sys.stdout.write(log_file(name).read_text(errors="replace"))
-    phase = {"name": name, "begin": begin, "seconds": time.time() - begin, "status": status}
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = usage.ru_utime + usage.ru_stime
+    phase = {"name": name, "begin": begin, "seconds": time.time() - begin, "cpu": cpu, "status": status}
     (FOLDER / f"{file_name(name)}.json").write_text(json.dumps(phase))
     return status
+
+
+@contextmanager
+def time_limit(pid: int) -> Iterator[list[str]]:
+    """Kills a process and its descendants after the limit. Yields a list, which then gets a line about the limit and one for each of them."""
+    minutes, lines = float(os.environ.get("PHASE_LIMIT_MINUTES", "inf")), []
+
+    def kill() -> None:
+        tree = descendants(pid)
+        lines.append(f"{LATE} {minutes:g} minutes; its processes were:")
+        lines.extend(f"  {process} {command_line(process)}" for process in tree)
+        for process in tree:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    timer = threading.Timer(min(minutes * 60, threading.TIMEOUT_MAX), kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lines
+    finally:
+        timer.cancel()
+        if lines:
+            timer.join()
+
+
+def descendants(pid: int) -> list[int]:
+    """Returns a process and its descendants, parents first."""
+    tree = [pid]
+    for process in tree:
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            with suppress(OSError):
+                tree += map(int, children.read_text().split())
+    return tree
+
+
+def command_line(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")[:200]
+    return ""
 
 
 def load_phases() -> list[dict]:
@@ -75,12 +136,12 @@ def report(phases: list[dict]) -> list[str]:
     if not phases:
         return ["no phase has ended"]
     start = phases[0]["begin"]
-    table = ["phase                      start   seconds"]
+    table = ["phase                      start   seconds  of CPU"]
     for phase in phases:
         failed = "" if phase["status"] == 0 else f"  failed with {phase['status']}"
-        table.append(f"{phase['name']:24} {phase['begin'] - start:7.0f} {phase['seconds']:9.0f}{failed}")
+        table.append(f"{phase['name']:24} {phase['begin'] - start:7.0f} {phase['seconds']:9.0f} {phase['cpu']:7.0f}{failed}")
     end = max(phase["begin"] + phase["seconds"] for phase in phases)
-    table.append(f"{'total':24} {0:7} {end - start:9.0f}")
+    table.append(f"{'total':24} {0:7} {end - start:9.0f} {sum(phase['cpu'] for phase in phases):7.0f}")
     failed = [phase for phase in phases if phase["status"] != 0]
     rest = REPORT_LINES - len(table)
     lines = []
@@ -93,6 +154,9 @@ def report(phases: list[dict]) -> list[str]:
 
 def failures(log: list[str], most: int) -> list[str]:
     """Returns at most this number of lines that say what failed: tests, else errors of the compiler, else the end of the log."""
+    if late := next((number for number, line in enumerate(log) if line.startswith(LATE)), 0):
+        processes = log[late:][: most * 2 // 3]
+        return processes + log[:late][len(processes) - most :]
     found = rust_failures(log) or pytest_failures(log) or compiler_errors(log)
     if not found:
         return log[-most:]

@@ -13,21 +13,13 @@ from jobs import BINARY, Jobs  # noqa: E402
 from topics import Topics  # noqa: E402
 
 
-# Fixtures that start brokers once for all tests of a process.
-SHARED = ("cluster", "secure", "brokers")
-
-
 def pytest_configure(config):
-    config.addinivalue_line("markers", "xdist_group(name): tests that pytest-xdist runs in one process")
     config.addinivalue_line("markers", "smoke: tests with at most one broker, which continuous integration runs for each change")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that share brokers run in one process."""
     for item in items:
-        group = next((name for name in SHARED if name in item.fixturenames), "own")
-        item.add_marker(pytest.mark.xdist_group(group))
         if not {"cluster", "secure", "service"} & set(item.fixturenames):
             item.add_marker(pytest.mark.smoke)
 

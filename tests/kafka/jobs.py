@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from brokers import free_ports
+
 ROOT = Path(__file__).parents[2]
 BINARY = Path(os.environ.get("FEEDLINE_BINARY", ROOT / "target/debug/feedline"))
 
@@ -66,6 +68,17 @@ class Jobs:
 
         wait_for(has_ended, "the job ends", timeout)
         return Result(process.returncode, process.stdout.read(), log.read_text()), max(peaks)
+
+    def start_cluster(self, coordinator: tuple[str, ...] = (), worker: tuple[str, ...] = ()) -> str:
+        """Starts a coordinator and a worker, with more arguments for each. Returns the address of the coordinator."""
+        control, data = free_ports(2)
+        address = f"http://127.0.0.1:{control}"
+        folder = str(self.folder / "coordinator")
+        self.start(str(BINARY), "coordinator", "--listen", f"127.0.0.1:{control}", "--data-dir", folder, *coordinator)
+        self.start(str(BINARY), "worker", "--coordinator", address, "--listen", f"127.0.0.1:{data}", *worker)
+        # A client does not wait for a coordinator that does not listen.
+        wait_for(lambda: is_listening(control), "the coordinator listens")
+        return address
 
     def call(self, command: str, pipeline: Path, *flags: str) -> Result:
         """Runs another command on a pipeline."""

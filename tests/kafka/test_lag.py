@@ -3,7 +3,7 @@
 import signal
 
 from brokers import free_ports
-from jobs import BINARY, is_listening, wait_for
+from jobs import wait_for
 from metrics import read_metrics, total
 from offsets import committed
 
@@ -13,16 +13,8 @@ ROWS = 16_000
 def test_lag_freshness_and_commits_of_a_running_job(brokers, topics, jobs, tmp_path):
     name = topics.create("lagging", partitions=2)
     topics.produce(name, ROWS, partitions=2)
-    control, data, metrics, worker_metrics = free_ports(4)
-    address = f"http://127.0.0.1:{control}"
-    roles = [
-        ["coordinator", "--listen", f"127.0.0.1:{control}", "--data-dir", str(tmp_path / "coordinator"), "--metrics", f"127.0.0.1:{metrics}"],
-        ["worker", "--coordinator", address, "--listen", f"127.0.0.1:{data}", "--metrics", f"127.0.0.1:{worker_metrics}"],
-    ]
-    for role in roles:
-        jobs.start(str(BINARY), *role)
-    # A client does not wait for a coordinator that does not listen.
-    wait_for(lambda: is_listening(control), "the coordinator listens")
+    metrics, worker_metrics = free_ports(2)
+    address = jobs.start_cluster(("--metrics", f"127.0.0.1:{metrics}"), ("--metrics", f"127.0.0.1:{worker_metrics}"))
     pipeline = jobs.pipeline(brokers.url(), name, "payload: json", "commit_group: feedline-running")
     position = str(tmp_path / "position.json")
     # The job needs 50 s for all records, and is stopped once it has shown what the test looks for.

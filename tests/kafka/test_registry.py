@@ -116,3 +116,15 @@ def test_a_job_that_resumes_keeps_its_columns_although_the_schema_is_newer(broke
     assert before["rows"] + after["rows"] == ROWS and after["digest"] == whole["digest"], (before, after, whole)
     # A new job has the new column.
     assert jobs.run(pipeline, "--audit").report["digest"] != whole["digest"]
+
+
+def test_a_new_job_of_a_worker_that_knows_the_schema_has_the_columns_of_a_newer_one(brokers, topics, jobs, registry):
+    number = {"name": "n", "type": "long"}
+    first = registry.register("renewed-value", avro_schema(number))
+    produce(topics, "renewed", [framed(first, zigzag(row)) for row in range(ROWS)])
+    payload = f"payload: {{ format: avro, registry: '{registry.url}' }}"
+    cluster = jobs.start_cluster()
+    assert jobs.run(jobs.pipeline(brokers.url(), "renewed", payload), cluster=cluster).report["rows"] == ROWS
+    registry.register("renewed-value", avro_schema(number, {"name": "text", "type": "string", "default": "none"}))
+    newer = jobs.pipeline(brokers.url(), "renewed", payload, operators="  - filter: { where: \"text = 'none'\" }\n")
+    assert jobs.run(newer, cluster=cluster).report["rows"] == ROWS

@@ -1,6 +1,7 @@
 """Tests of the report of phases, with short commands in place of builds and tests."""
 
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -56,6 +57,26 @@ def test_a_phase_that_ends_with_the_run_is_not_reported(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM
     assert not log.with_suffix(".json").exists()
+
+
+def test_a_phase_that_takes_too_long_is_killed_with_its_descendants(phases, monkeypatch, tmp_path):
+    monkeypatch.setenv("PHASE_LIMIT_MINUTES", "0.02")
+    child = tmp_path / "child"
+    begun = f"echo begun; sleep 1000 & echo $! > {child}; wait"
+    assert phases.run("tests", shell(begun), is_quiet=True) == 128 + signal.SIGKILL
+    first, limit, *processes = phases.log_file("tests").read_text().splitlines()
+    assert (first, limit) == ("begun", "the phase did not end within 0.02 minutes; its processes were:")
+    assert len(processes) == 2 and "bash -c echo begun" in processes[0], processes
+    assert processes[1].split() == [child.read_text().strip(), "sleep", "1000"]
+    assert phases.failures(["no test", first, limit, *processes, *processes], 4) == [limit, processes[0], "no test", first]
+
+
+def test_a_process_that_outlives_its_phase_does_not_prolong_it(phases, monkeypatch, capfd, tmp_path):
+    monkeypatch.setattr(phases, "OUTPUT_AFTER_END_S", 0.1)
+    child = tmp_path / "child"
+    assert phases.run("tests", shell(f"sleep 1000 & echo $! > {child}"), is_quiet=False) == 0
+    os.kill(int(child.read_text()), signal.SIGKILL)
+    assert capfd.readouterr().out == "tests: a process that outlives the phase keeps its output open\n"
 
 
 LIBTEST = """\

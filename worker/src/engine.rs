@@ -154,8 +154,9 @@ impl Engine {
         self.resources.budget.add_source(MemoryAccount::SharedMemory, move || shared.current());
     }
 
-    /// Counts the decoders of compressed shards against the memory budget, and limits them to the cores of the worker. Limits the rows
-    /// that indexing holds in memory. Only the first call changes the number of cores.
+    /// Counts the decoders of compressed shards against the memory budget. Limits the memory of one decoder and of paused ones, the
+    /// decoders that run at a time to the cores of the worker, and the rows that indexing holds in memory. Only the first call changes
+    /// the number of cores.
     pub(crate) fn count_decoders(&self, decoders: &Arc<Decoders>) {
         let limits = self.resources.budget.limits();
         decoders.set_limit(limits.paused_decoder_bytes());

@@ -102,8 +102,10 @@ impl KafkaClient {
     pub async fn wait_for_leader(&self, topic: Arc<str>, partition: i32) -> Result<(), KafkaError> {
         let reader = self.shared.reader(&topic, partition);
         let request = || {
-            let connection = Connection::new(&self.shared.connection.client, LEADER_WAIT);
-            tokio::task::spawn_blocking(move || connection.watermarks(&topic, partition).map(drop))
+            let connection = Arc::clone(&self.shared.connection);
+            tokio::task::spawn_blocking(move || {
+                connection.watermarks(&topic, partition, LEADER_WAIT).map(drop)
+            })
         };
         reader
             .leader_wait

@@ -46,15 +46,21 @@ impl Connection {
     }
 
     /// Returns the first offset and the end of a partition. The end is the last stable offset if the client reads only committed
-    /// records.
-    pub(crate) fn watermarks(&self, topic: &str, partition: i32) -> Result<(i64, i64), KafkaError> {
-        let timeout = REQUEST_TIMEOUT.min(self.budget);
-        self.retried(|| self.client.fetch_watermarks(topic, partition, timeout))
+    /// records. Repeats the request for at most `budget`.
+    pub(crate) fn watermarks(
+        &self,
+        topic: &str,
+        partition: i32,
+        budget: Duration,
+    ) -> Result<(i64, i64), KafkaError> {
+        let timeout = REQUEST_TIMEOUT.min(budget);
+        self.retried(budget, || self.client.fetch_watermarks(topic, partition, timeout))
     }
 
     /// Repeats a request until it succeeds, fails permanently, or the budget is exhausted.
     pub(crate) fn retried<T>(
         &self,
+        budget: Duration,
         mut request: impl FnMut() -> Result<T, ClientError>,
     ) -> Result<T, KafkaError> {
         let started = Instant::now();
@@ -68,7 +74,7 @@ impl Connection {
             };
             let code = error.rdkafka_error_code().unwrap_or(Code::Fail);
             let failure = self.failure(code, &error.to_string());
-            if !failure.is_retryable || started.elapsed() >= self.budget {
+            if !failure.is_retryable || started.elapsed() >= budget {
                 return Err(failure);
             }
             pause();

@@ -50,7 +50,7 @@ impl Connection {
         let mut listed = PartitionEnds::default();
         let mut leaders: BTreeMap<i32, Vec<PartitionRange>> = BTreeMap::new();
         let mut count = 0;
-        for topic in self.describe(&topics)? {
+        for topic in self.describe(&topics, self.budget)? {
             count += topic.leaders.len();
             check_partition_count(count)?;
             for (partition, leader) in (0..).zip(&topic.leaders) {
@@ -169,7 +169,7 @@ impl Connection {
                 .map_err(|error| KafkaError::retryable(format!("cannot list offsets: {error}")))?;
         }
         let timeout = REQUEST_TIMEOUT.min(self.budget);
-        let found = self.retried(|| self.client.offsets_for_times(list.clone(), timeout))?;
+        let found = self.retried(self.budget, || self.client.offsets_for_times(list.clone(), timeout))?;
         let elements = found.elements();
         let by_name: HashMap<(&str, i32), &TopicPartitionListElem<'_>> =
             elements.iter().map(|element| ((element.topic(), element.partition()), element)).collect();

@@ -97,7 +97,7 @@ impl Connection {
     fn list(&self, request: &RangeRequest) -> Result<Vec<PartitionRange>, KafkaError> {
         let topics: Vec<String> = self.select_topics(&request.topics)?.into_iter().collect();
         let mut states = Vec::new();
-        for topic in self.describe(&topics)? {
+        for topic in self.describe(&topics, self.budget)? {
             for partition in 0..topic.leaders.len() as i32 {
                 let (topic, topic_id) = (topic.name.clone(), topic.id.clone());
                 states.push(PartitionState { topic, topic_id, partition, low: 0, high: 0 });
@@ -130,7 +130,7 @@ impl Connection {
             for part in states.chunks_mut(part) {
                 scope.spawn(move || {
                     for state in part.iter_mut().take_while(|_| !has_failed()) {
-                        match self.watermarks(&state.topic, state.partition) {
+                        match self.watermarks(&state.topic, state.partition, self.budget) {
                             Ok(ends) => (state.low, state.high) = ends,
                             Err(error) => drop(failure.lock().map(|mut failure| failure.replace(error))),
                         }
@@ -149,7 +149,7 @@ impl Connection {
             return Ok(topics);
         }
         let timeout = REQUEST_TIMEOUT.min(self.budget);
-        let metadata = self.retried(|| self.client.fetch_metadata(None, timeout))?;
+        let metadata = self.retried(self.budget, || self.client.fetch_metadata(None, timeout))?;
         let names = metadata.topics().iter().map(rdkafka::metadata::MetadataTopic::name);
         let existing: Vec<&str> = names.filter(|name| !name.starts_with(INTERNAL_PREFIX)).collect();
         for pattern in patterns {
@@ -173,7 +173,8 @@ impl Connection {
             list.add_partition_offset(&state.topic, state.partition, Offset::Offset(time))
                 .map_err(|error| KafkaError::permanent(format!("invalid time {time}: {error}")))?;
         }
-        let found = self.retried(|| self.client.offsets_for_times(list.clone(), REQUEST_TIMEOUT))?;
+        let found =
+            self.retried(self.budget, || self.client.offsets_for_times(list.clone(), REQUEST_TIMEOUT))?;
         let elements = found.elements();
         let offsets: HashMap<(&str, i32), Offset> = elements
             .iter()

@@ -97,7 +97,7 @@ impl PartitionStream {
             }
         }
         result?;
-        client.check_topic_id(&request.topic, &request.topic_id)?;
+        client.check_topic_id(&request.topic, &request.topic_id, read.patience)?;
         read.block.next = if from >= to { to } else { self.next } as u64;
         Ok(read.block)
     }
@@ -260,7 +260,11 @@ impl PartitionStream {
                     event,
                     Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicOrPartition
                 ) {
-                    read.client.check_topic_id_now(&read.request.topic, &read.request.topic_id)?;
+                    read.client.check_topic_id_now(
+                        &read.request.topic,
+                        &read.request.topic_id,
+                        read.patience,
+                    )?;
                 }
                 Ok(())
             }
@@ -270,8 +274,8 @@ impl PartitionStream {
     /// Handles a position at which the brokers have no records: before the start of the log, or after its end.
     fn on_gap(&mut self, read: &mut RunningRead<'_>) -> Result<(), KafkaError> {
         let request = read.request;
-        read.client.check_topic_id_now(&request.topic, &request.topic_id)?;
-        let (low, high) = read.client.watermarks(&request.topic, request.partition)?;
+        read.client.check_topic_id_now(&request.topic, &request.topic_id, read.patience)?;
+        let (low, high) = read.client.watermarks(&request.topic, request.partition, read.patience)?;
         let to = request.offsets.end as i64;
         let is_deleted = low > self.next;
         let (missing, reason) = if is_deleted {

@@ -19,8 +19,14 @@ const MAX_AGE_WHILE_CHECKING: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Connection {
-    /// Checks the id of a topic from which records were read. While one thread requests the ids, the others use the last ones.
-    pub(crate) fn check_topic_id(&self, topic: &str, expected: &str) -> Result<(), KafkaError> {
+    /// Checks the id of a topic from which records were read. While one thread requests the ids, the others use the last ones. Waits
+    /// for brokers that do not answer for at most `budget`.
+    pub(crate) fn check_topic_id(
+        &self,
+        topic: &str,
+        expected: &str,
+        budget: Duration,
+    ) -> Result<(), KafkaError> {
         let is_checked = |max_age: Duration| {
             let checked = self.checked_ids.lock().unwrap_or_else(PoisonError::into_inner);
             checked.get(topic).is_some_and(|(id, at)| id == expected && at.elapsed() < max_age)
@@ -29,17 +35,22 @@ impl Connection {
             return Ok(());
         }
         match self.id_check.try_lock() {
-            Ok(_alone) => self.check_topic_id_now(topic, expected),
+            Ok(_alone) => self.check_topic_id_now(topic, expected, budget),
             Err(_) if is_checked(MAX_AGE_WHILE_CHECKING) => Ok(()),
-            Err(_) => self.check_topic_id_now(topic, expected),
+            Err(_) => self.check_topic_id_now(topic, expected, budget),
         }
     }
 
-    /// Requests the id of a topic and checks it.
-    pub(crate) fn check_topic_id_now(&self, topic: &str, expected: &str) -> Result<(), KafkaError> {
+    /// Requests the id of a topic and checks it. Waits for brokers that do not answer for at most `budget`.
+    pub(crate) fn check_topic_id_now(
+        &self,
+        topic: &str,
+        expected: &str,
+        budget: Duration,
+    ) -> Result<(), KafkaError> {
         let started = Instant::now();
         let description = loop {
-            match self.describe_topic(topic) {
+            match self.describe_topic(topic, budget) {
                 Err(error) if error.is_unknown_topic && started.elapsed() < UNKNOWN_GRACE => pause(),
                 result => break result?,
             }
@@ -69,8 +80,8 @@ impl Connection {
     }
 
     /// Describes one topic, which must exist.
-    fn describe_topic(&self, topic: &str) -> Result<TopicDescription, KafkaError> {
-        let described = self.describe(std::slice::from_ref(&topic.to_owned()))?;
+    fn describe_topic(&self, topic: &str, budget: Duration) -> Result<TopicDescription, KafkaError> {
+        let described = self.describe(std::slice::from_ref(&topic.to_owned()), budget)?;
         described
             .into_iter()
             .next()
@@ -78,12 +89,16 @@ impl Connection {
     }
 
     /// Describes topics, which must exist. Repeats the request until it succeeds, fails permanently, or the budget is exhausted.
-    pub(crate) fn describe(&self, topics: &[String]) -> Result<Vec<TopicDescription>, KafkaError> {
+    pub(crate) fn describe(
+        &self,
+        topics: &[String],
+        budget: Duration,
+    ) -> Result<Vec<TopicDescription>, KafkaError> {
         let started = Instant::now();
         loop {
             let described = self.describe_once(topics);
             match described {
-                Err(error) if error.is_retryable && started.elapsed() < self.budget => {}
+                Err(error) if error.is_retryable && started.elapsed() < budget => {}
                 result => return result,
             }
             pause();

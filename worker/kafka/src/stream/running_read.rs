@@ -26,7 +26,8 @@ pub(super) struct RunningRead<'a> {
     /// When the last record arrived, or the read began.
     pub(super) progress: Instant,
     stall_checked: Instant,
-    patience: Duration,
+    /// How long the read waits for brokers that do not answer. The caller then reads again, for as long as it may.
+    pub(super) patience: Duration,
     /// Whether the patience was exhausted.
     pub(super) is_silent: bool,
     probes: Probes,

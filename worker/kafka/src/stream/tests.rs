@@ -45,12 +45,12 @@ impl tracing::Subscriber for CollectedLog {
     fn exit(&self, _: &span::Id) {}
 }
 
-fn connection() -> Connection {
+fn connection(budget: Duration) -> Connection {
     let settings = ConnectionSettings::new("127.0.0.1:1", []);
     let config = settings.connection_config().expect("the options are valid");
     let context = Context::new(settings, config.clone(), None);
     let client = Client::from_config_and_context(&config, context).expect("it connects when it is used");
-    Connection::new(&Arc::new(client), Duration::ZERO)
+    Connection::new(&Arc::new(client), budget)
 }
 
 fn request(offsets: Range<u64>, gaps: GapPolicy) -> ReadRequest {
@@ -70,7 +70,7 @@ fn request(offsets: Range<u64>, gaps: GapPolicy) -> ReadRequest {
 
 #[test]
 fn a_gap_is_logged_once_for_the_jobs_that_skip_it() {
-    let connection = connection();
+    let connection = connection(Duration::ZERO);
     let checked = ("id".to_owned(), Instant::now() + Duration::from_secs(3_600));
     connection.checked_ids.lock().unwrap().insert("t".to_owned(), checked);
     let limits = ClientLimits { budget_bytes: 1 << 20, block_bytes: 1 << 20, prefetch_bytes: 1 << 20 };
@@ -95,4 +95,19 @@ fn a_gap_is_logged_once_for_the_jobs_that_skip_it() {
     let lines = lines_of_read(0..10, GapPolicy::Warn);
     assert!(lines.len() == 1 && lines[0].contains("from=0 ") && lines[0].contains("to=10 "), "{lines:?}");
     assert!(lines_of_read(5..30, GapPolicy::Warn).is_empty());
+}
+
+#[test]
+fn the_check_of_the_topic_waits_for_brokers_no_longer_than_the_read() {
+    let connection = connection(Duration::from_secs(300));
+    let limits = ClientLimits { budget_bytes: 1 << 20, block_bytes: 1 << 20, prefetch_bytes: 1 << 20 };
+    let mut stream = PartitionStream::new(&ClientMemory::new(limits, Arc::default()));
+    // The read itself needs no request.
+    stream.log_start = Some(LogStart { topic_id: "id".into(), offset: 100, logged_from: None });
+    let patience = Some(Duration::from_millis(100));
+    let started = Instant::now();
+    let request = ReadRequest { patience, ..request(0..10, GapPolicy::Report) };
+    let error = stream.read(&connection, &request, &|| false).expect_err("no broker listens");
+    assert!(error.is_retryable && error.message.contains("does not answer"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(100), "the engine reads again, and says that it waits");
 }

@@ -10,6 +10,7 @@ use feedline_data::ids::JobId;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::runs::{RunKey, RunPart, RunState};
+use super::shared_memory::SharedMemory;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::reader::BlockRead;
 
@@ -66,31 +67,6 @@ impl Entry {
     fn is_unused(&self) -> bool {
         Arc::strong_count(&self.slot) == 1 && Arc::strong_count(&self.slot.turn) == 1
     }
-}
-
-/// The memory that large decoders and rows of all shards of a worker may use while the shards are indexed.
-pub(super) struct SharedMemory {
-    permits: Semaphore,
-    /// The number of permits, which are KiB.
-    all: u32,
-}
-
-impl SharedMemory {
-    pub(super) fn new(bytes: u64) -> Self {
-        let all = kib(bytes).max(1);
-        Self { permits: Semaphore::new(all as usize), all }
-    }
-
-    /// Waits for a part of the memory. A larger part than all of the memory waits for all of it.
-    pub(super) async fn acquire(&self, bytes: u64) -> SemaphorePermit<'_> {
-        let permits = kib(bytes).min(self.all);
-        self.permits.acquire_many(permits).await.expect("the semaphore is never closed")
-    }
-}
-
-/// The number of KiB of `bytes`, rounded up.
-pub(super) fn kib(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
 impl Default for Decoders {

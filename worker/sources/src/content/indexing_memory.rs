@@ -3,7 +3,8 @@
 
 use tokio::sync::SemaphorePermit;
 
-use super::decoders::{Decoders, kib};
+use super::decoders::Decoders;
+use super::shared_memory::kib;
 
 /// Size up to which a decoder or a row need not wait.
 pub(crate) const SMALL_BYTES: u64 = 4 << 20;

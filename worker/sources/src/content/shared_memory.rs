@@ -1,0 +1,28 @@
+//! An amount of memory that several tasks share, which wait for each other.
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// An amount of memory.
+pub(super) struct SharedMemory {
+    permits: Semaphore,
+    /// The number of permits, which are KiB.
+    all: u32,
+}
+
+impl SharedMemory {
+    pub(super) fn new(bytes: u64) -> Self {
+        let all = kib(bytes).max(1);
+        Self { permits: Semaphore::new(all as usize), all }
+    }
+
+    /// Waits for a part of the memory. A larger part than all of the memory waits for all of it.
+    pub(super) async fn acquire(&self, bytes: u64) -> SemaphorePermit<'_> {
+        let permits = kib(bytes).min(self.all);
+        self.permits.acquire_many(permits).await.expect("the semaphore is never closed")
+    }
+}
+
+/// The number of KiB of `bytes`, rounded up.
+pub(super) fn kib(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
+}
