@@ -10,7 +10,8 @@ For each codec, prints a Markdown table with the following values:
 - index: the size of the stored index, divided by the size of the content
 - the speed of the library and of the indexing pass, in content bytes per second of CPU time
 
-Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content.
+Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content, and how fast
+one large file is indexed on two cores, divided by the same on one core.
 
 Rounds are interleaved, and the table contains medians. Exits with status 1 if the indexing of gzip is below 0.8, if reading is below
 0.85, or if an index exceeds 1.5 %, or 0.5 % for photographs. `make compressed` builds Feedline in release mode and runs this script.
@@ -24,11 +25,13 @@ import os
 import pathlib
 import resource
 import statistics
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+import zlib
 
 import usage
 from limits import Limits
@@ -146,6 +149,23 @@ class Xz:
         return lzma.LZMADecompressor()
 
 
+class Bgzip:
+    """gzip files with members of 64 KiB that state their size, as bgzip writes them."""
+
+    ending = ".gz"
+
+    @staticmethod
+    def compress(path):
+        with path.open("rb") as source, path.with_name(path.name + ".gz").open("wb") as target:
+            while part := source.read(60_000):
+                deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+                data = deflate.compress(part) + deflate.flush()
+                header = bytes([31, 139, 8, 4, 0, 0, 0, 0, 0, 255, 6, 0]) + b"BC" + struct.pack("<HH", 2, 18 + len(data) + 8 - 1)
+                target.write(header + data + struct.pack("<II", zlib.crc32(part), len(part)))
+
+
+# Files of which sections can be decoded at the same time.
+DIVISIBLE = {"bgzip": Bgzip, "zstd, frames of 4 MiB": Zstd, "bzip2": Bzip2, "xz, blocks of 4 MiB": Xz}
 CODECS = {"gzip": Gzip, "zstd": Zstd, "zstd, one frame": ZstdRun, "bzip2": Bzip2, "xz": Xz}
 if wanted := os.environ.get("CODECS"):
     CODECS = {name: codec for name, codec in CODECS.items() if name in wanted.split("+")}
@@ -235,6 +255,27 @@ def image_index(folder):
     return stored_bytes(index) / content
 
 
+def speedup(folder, name, codec):
+    """The time of indexing one large file on one core, divided by that on two."""
+    (folder / "one" / name).mkdir(parents=True)
+    plain = folder / "one" / "0.jsonl"
+    if not plain.exists():
+        with plain.open("wb") as target:
+            for shard in sorted((folder / "plain").iterdir()):
+                target.write(shard.read_bytes())
+    codec.compress(plain)
+    plain.with_name(plain.name + codec.ending).rename(folder / "one" / name / ("0.jsonl" + codec.ending))
+    pipeline = folder / f"one-{name}.yaml"
+    pipeline.write_text(PIPELINE.format(data=folder / "one" / name))
+    times = {cores: [] for cores in (1, 2)}
+    for number in range(ROUNDS):
+        for cores, measured in times.items():
+            start = time.monotonic()
+            feedline("index", pipeline, "--index-dir", folder / f"index-one-{name}-{cores}-{number}", "--cores", cores)
+            measured.append(time.monotonic() - start)
+    return statistics.median(times[1]) / statistics.median(times[2])
+
+
 def stored_bytes(folder):
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
@@ -276,6 +317,10 @@ def main():
             images = image_index(folder)
             mark = limits.mark(images <= MAX_IMAGE_INDEX, f"photographs: an index of {images:.2%}")
             print(f"\nThe index of a .tar.gz of photographs has {images:.2%}{mark} of the size of its content.")
+        print("\n| one file | indexing on two cores / on one |")
+        print("|---|---|")
+        for name, codec in DIVISIBLE.items():
+            print(f"| {name} | {speedup(folder, name, codec):.2f} |")
         limits.end()
 
 

@@ -25,12 +25,25 @@ const MIN_SPEEDUP: f64 = 1.1;
 /// Counts the rows between the first and the last arrival of a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ArrivalWindow {
+    began: Option<Instant>,
+    /// The time from the begin to the end of the window, after its end.
+    time: Option<Duration>,
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,
     batches: u32,
 }
 
 impl ArrivalWindow {
+    /// Begins a window.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { began: Some(now), ..Self::default() }
+    }
+
+    /// Returns the window that ends now.
+    pub(super) fn until(self, now: Instant) -> Self {
+        Self { time: self.began.map(|began| now.saturating_duration_since(began)), ..self }
+    }
+
     /// Records the arrival of a batch. `rows` is the total number of rows so far.
     pub(super) fn record(&mut self, now: Instant, rows: u64) {
         self.first.get_or_insert((now, rows));
@@ -38,11 +51,13 @@ impl ArrivalWindow {
         self.batches += 1;
     }
 
-    /// Returns the rows per second; `None` before the second batch.
+    /// Returns the rows per second. `None` before the second batch, and if the batches arrived in less than half of the window: in a burst
+    /// after a long wait, they were computed for longer than they took to arrive.
     pub(super) fn rate(&self) -> Option<f64> {
         let ((start, before), (end, after)) = (self.first?, self.last?);
-        let seconds = (end - start).as_secs_f64();
-        (seconds > 0.0).then(|| (after - before) as f64 / seconds)
+        let arrival = end - start;
+        let is_burst = self.time.is_some_and(|time| arrival < time / 2);
+        (!arrival.is_zero() && !is_burst).then(|| (after - before) as f64 / arrival.as_secs_f64())
     }
 
     /// Whether the rate is higher than the rate of `before` by more than the error of one batch.
@@ -85,7 +100,8 @@ impl ProbePhase {
         if !observer.waits_for_store(job) {
             return None;
         }
-        self.first_half = observer.observation(job).map(|observation| (observation, *counted));
+        let counted = counted.until(Instant::now());
+        self.first_half = observer.observation(job).map(|observation| (observation, counted));
         self.settled_at = Some(Instant::now() + SETTLING_TIME);
         Some(allocations_with_more_reads(observer, samples, job))
     }
@@ -141,6 +157,18 @@ mod tests {
     fn the_rate_is_measured_from_the_first_to_the_last_arrival() {
         assert_eq!(counted(1, 100).rate(), None);
         assert_eq!(counted(11, 100).rate(), Some(320.0));
+    }
+
+    #[test]
+    fn a_burst_has_no_rate() {
+        let begun = Instant::now();
+        let mut counted = ArrivalWindow::new(begun);
+        for batch in 0..10 {
+            counted.record(begun + Duration::from_secs(2) + Duration::from_millis(batch), 32 * batch);
+        }
+        assert_eq!(counted.until(begun + Duration::from_secs(3)).rate(), None);
+        counted.record(begun + Duration::from_millis(3_600), 320);
+        assert_eq!(counted.until(begun + Duration::from_secs(3)).rate(), Some(200.0));
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub(super) async fn trace(
     let waits_for_store = first_half.is_some() || observer.waits_for_store(job.id());
     let model = build_model(&observer, job.id(), first_half)
         .ok_or_else(|| Failure::failed("the trace received no rows: allow more time with --seconds"))?;
+    // Rows that arrive in bursts are counted where they are computed.
+    let rows_per_s = rows_per_s.unwrap_or(model.rows_per_s);
     let problem = observer.problem(PlannerSettings::default(), cache_policy);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT).ok();
@@ -137,7 +139,8 @@ struct TraceObservation {
     first_half: Option<JobObservation>,
     rows: u64,
     seconds: f64,
-    rows_per_s: f64,
+    /// Rows per second that arrived before the allocations were changed. `None` if they arrived in a burst.
+    rows_per_s: Option<f64>,
 }
 
 /// Builds the model of the job. If the second half of the trace was not faster, uses only its observations of the store.
@@ -207,13 +210,16 @@ async fn observe(
         let Some((now, reported)) = coordinator.samples().await else { break };
         if probe.take_settled() {
             observer.reset_counters(job.id());
-            (counted, reports) = (ArrivalWindow::default(), 0);
+            (counted, reports) = (ArrivalWindow::new(last_report), 0);
         }
         reports += 1;
         observer.push(now, &reported);
         samples = reported;
         let delivered = consumer.stats().rows;
-        let (before, start) = *begun.get_or_insert((delivered, last_report));
+        let (before, start) = *begun.get_or_insert_with(|| {
+            counted = ArrivalWindow::new(last_report);
+            (delivered, last_report)
+        });
         progress.show(format!("tracing: {} rows", delivered - before));
         let elapsed = first.map_or(Duration::ZERO, |first| first.elapsed());
         if let Some(allocations) = probe.begin(elapsed, (&observer, &samples), job.id(), &counted) {
@@ -228,9 +234,9 @@ async fn observe(
     }
     let (before, start) = begun.unwrap_or_else(|| (0, Instant::now()));
     let (rows, seconds) = (consumer.stats().rows - before, start.elapsed().as_secs_f64());
+    let counted = counted.until(Instant::now());
     let first_half = probe.end(&counted);
-    let rate = first_half.as_ref().map_or(counted, |(_, counted)| *counted).rate();
-    let rows_per_s = rate.unwrap_or(if seconds > 0.0 { rows as f64 / seconds } else { 0.0 });
+    let rows_per_s = first_half.as_ref().map_or(counted, |(_, counted)| *counted).rate();
     let first_half = first_half.map(|(observation, _)| observation);
     Ok(TraceObservation { observer, samples, first_half, rows, seconds, rows_per_s })
 }

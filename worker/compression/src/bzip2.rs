@@ -2,11 +2,13 @@
 //! the bits of the blocks into a stream for the bzip2 library. The library verifies the checksum of each block.
 
 mod magic;
+mod scan;
 
 use bzip2::{Decompress, Status};
 use feedline_data::compression::AccessPoint;
 
 use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
+pub(crate) use scan::Bzip2Scanner;
 use magic::{BLOCK_MAGIC, END_MAGIC, MAGIC_BITS, find_magic, number_at};
 
 /// Size of the state of an access point: the level, and the combined checksum. Content after the point follows.
@@ -81,11 +83,9 @@ impl Bzip2Decoder {
     /// Creates a decoder that starts at an access point.
     pub(crate) fn resume(point: &AccessPoint) -> Result<Self, DecodeError> {
         let position = point.bit_offset / 8;
-        let state = point.state.first_chunk::<STATE_BYTES>();
-        let Some([level @ 1..=9, crc @ ..]) = state else { return Err(DecodeError::index(position)) };
-        let crc = u32::from_le_bytes(*crc);
+        let (level, crc) = parse_state(&point.state).ok_or_else(|| DecodeError::index(position))?;
         let state = State::BlockHeader { is_reported: true };
-        Ok(Self { state, position, bit: point.bit_offset, level: *level, crc, ..Self::start() })
+        Ok(Self { state, position, bit: point.bit_offset, level, crc, ..Self::start() })
     }
 
     fn step(&mut self, input: &[u8], content: &mut [u8], filled: usize) -> Result<Next, DecodeError> {
@@ -271,13 +271,27 @@ impl StreamDecoder for Bzip2Decoder {
     }
 
     fn access_state(&self, boundary: &Boundary, _history: &[u8], _compressed: &[u8]) -> Vec<u8> {
-        let crc = (boundary.tag >> 8) as u32;
-        [&[boundary.tag as u8], crc.to_le_bytes().as_slice()].concat()
+        state(boundary.tag as u8, (boundary.tag >> 8) as u32)
+    }
+
+    fn continuation(&self, boundary: &Boundary) -> Option<Vec<u8>> {
+        Some(self.access_state(boundary, &[], &[]))
     }
 
     fn memory_bytes(&self) -> usize {
         usize::from(self.level) * MEMORY_PER_LEVEL_BYTES + TABLES_BYTES
     }
+}
+
+/// The state of an access point.
+fn state(level: u8, crc: u32) -> Vec<u8> {
+    [&[level], crc.to_le_bytes().as_slice()].concat()
+}
+
+/// Returns the level and the combined checksum of a state, which content may follow.
+fn parse_state(state: &[u8]) -> Option<(u8, u32)> {
+    let [level @ 1..=9, crc @ ..] = state.first_chunk::<STATE_BYTES>()? else { return None };
+    Some((*level, u32::from_le_bytes(*crc)))
 }
 
 #[cfg(test)]

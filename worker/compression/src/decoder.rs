@@ -48,6 +48,13 @@ pub trait StreamDecoder: Send {
         Vec::new()
     }
 
+    /// Returns the state with which another decoder can continue at the boundary that this one has just reported, and then verifies
+    /// everything that this one would. It may be larger than the state of an access point. `None` where no scanner can start.
+    fn continuation(&self, boundary: &Boundary) -> Option<Vec<u8>> {
+        let _ = boundary;
+        None
+    }
+
     /// Memory of the decoder in bytes, without the caller's buffer.
     fn memory_bytes(&self) -> usize;
 }

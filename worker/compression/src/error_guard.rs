@@ -50,6 +50,10 @@ impl<D: StreamDecoder> StreamDecoder for ErrorGuard<D> {
         self.decoder.access_state(boundary, history, compressed)
     }
 
+    fn continuation(&self, boundary: &Boundary) -> Option<Vec<u8>> {
+        self.decoder.continuation(boundary)
+    }
+
     fn memory_bytes(&self) -> usize {
         self.decoder.memory_bytes()
     }

@@ -8,6 +8,7 @@ mod bits;
 mod huffman;
 mod inflate;
 mod member;
+mod scan;
 mod symbols;
 mod tables;
 mod window;
@@ -18,6 +19,7 @@ use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
 use bits::PartialByte;
 use inflate::{Inflate, InflateEvent};
 pub(crate) use member::Framing;
+pub(crate) use scan::BgzipScanner;
 use member::{HeaderReader, MAX_TRAILER_BYTES, MemberContent};
 use symbols::{ContentOutput, IgnoreMatches};
 use window::WINDOW_BYTES;
@@ -270,6 +272,10 @@ impl StreamDecoder for GzipDecoder {
             return Vec::new();
         }
         window::encode(history, compressed, (boundary.bit_offset % 8) as u32)
+    }
+
+    fn continuation(&self, boundary: &Boundary) -> Option<Vec<u8>> {
+        (self.framing == Framing::Gzip && boundary.tag == MEMBER_START).then(Vec::new)
     }
 
     fn memory_bytes(&self) -> usize {

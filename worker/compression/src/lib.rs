@@ -11,6 +11,7 @@ mod error_guard;
 mod errors;
 mod gzip;
 mod limits;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod xz;
@@ -20,3 +21,4 @@ pub use codec::{
     DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib, resume, start, store_content, stored_content,
 };
 pub use decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
+pub use scan::{Scan, ScanEvent, ScannedStart, Scanner, scanner};

@@ -3,6 +3,7 @@
 
 mod header;
 mod index;
+mod scan;
 
 use feedline_data::compression::AccessPoint;
 use liblzma::stream::{Action, Error, Stream};
@@ -13,6 +14,7 @@ use header::{
     stream_header,
 };
 use index::{IndexParser, Sums};
+pub(crate) use scan::XzScanner;
 
 /// Maximum memory of liblzma without its dictionary, as `xz --info-memory` counts it.
 const CODER_BYTES: u64 = 1 << 20;
@@ -96,10 +98,10 @@ impl XzDecoder {
     /// Creates a decoder that starts at an access point.
     pub(crate) fn resume(point: &AccessPoint) -> Result<Self, DecodeError> {
         let position = point.bit_offset / 8;
-        let ([check @ 0..=15], 0) = (point.state.as_slice(), point.bit_offset % 8) else {
+        let (Some((check, sums)), 0) = (parse_state(&point.state), point.bit_offset % 8) else {
             return Err(DecodeError::index(position));
         };
-        Ok(Self { state: State::BlockHeader { is_reported: true }, position, check: *check, ..Self::start() })
+        Ok(Self { state: State::BlockHeader { is_reported: true }, position, check, sums, ..Self::start() })
     }
 
     fn step(
@@ -298,8 +300,26 @@ impl StreamDecoder for XzDecoder {
         vec![boundary.tag as u8]
     }
 
+    fn continuation(&self, _: &Boundary) -> Option<Vec<u8>> {
+        self.sums.as_ref().map(|sums| state(self.check, sums))
+    }
+
     fn memory_bytes(&self) -> usize {
         (self.dictionary_bytes + CODER_BYTES) as usize
+    }
+}
+
+/// The state of a decoder that continues a stream, and verifies its index.
+fn state(check: u8, sums: &Sums) -> Vec<u8> {
+    [&[check], sums.to_bytes().as_slice()].concat()
+}
+
+/// Returns the type of the check, and the sizes of the blocks before, which the state of an access point does not contain.
+fn parse_state(state: &[u8]) -> Option<(u8, Option<Sums>)> {
+    match state {
+        [check @ 0..=15] => Some((*check, None)),
+        [check @ 0..=15, sums @ ..] => Some((*check, Some(Sums::from_bytes(sums)?))),
+        _ => None,
     }
 }
 

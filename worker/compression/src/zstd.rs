@@ -1,11 +1,14 @@
 //! Decodes Zstandard files. Each frame is an access point, so files with many frames, such as files in the seekable format, have many.
 //! Skippable frames, such as the seek table, are skipped.
 
+mod scan;
+
 use feedline_data::compression::AccessPoint;
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective, get_error_name};
 
 use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
 use crate::limits::{MAX_WINDOW_BYTES, MAX_WINDOW_LOG};
+pub(crate) use scan::ZstdScanner;
 
 const FRAME_MAGIC: u32 = 0xfd2f_b528;
 /// The last 4 bits of the magic of a skippable frame are arbitrary.
@@ -196,26 +199,35 @@ impl StreamDecoder for ZstdDecoder {
         self.produced
     }
 
+    fn continuation(&self, _: &Boundary) -> Option<Vec<u8>> {
+        Some(Vec::new())
+    }
+
     fn memory_bytes(&self) -> usize {
         self.window_bytes as usize + CONTEXT_BYTES
     }
 }
 
-/// The fields of a frame header that determine whether the frame can be decoded.
+/// The fields of a frame header that determine whether the frame can be decoded, and where its blocks begin.
 struct FrameHeader {
+    /// The size of the header without the magic.
+    bytes: usize,
     window_bytes: u64,
     dictionary: u32,
+    /// The size of the content, if the header states it.
+    content_bytes: Option<u64>,
+    has_checksum: bool,
 }
 
 impl FrameHeader {
     /// Parses a header after the magic (RFC 8878, section 3.1.1.1). `None` if it is incomplete.
     fn parse(header: &[u8]) -> Option<Self> {
-        let (&descriptor, rest) = header.split_first()?;
+        let (&descriptor, fields) = header.split_first()?;
         let is_single_segment = descriptor & 0x20 != 0;
         let (window, rest) = if is_single_segment {
-            (None, rest)
+            (None, fields)
         } else {
-            rest.split_first().map(|(&byte, rest)| (Some(byte), rest))?
+            fields.split_first().map(|(&byte, rest)| (Some(byte), rest))?
         };
         let number =
             |bytes: &[u8]| bytes.iter().rev().fold(0, |value: u64, &byte| value << 8 | u64::from(byte));
@@ -229,7 +241,13 @@ impl FrameHeader {
             let base = 1_u64 << (10 + (byte >> 3));
             base + (base >> 3) * u64::from(byte & 7)
         });
-        Some(Self { window_bytes, dictionary: number(dictionary) as u32 })
+        Some(Self {
+            bytes: header.len() - rest.len() + size_bytes,
+            window_bytes,
+            dictionary: number(dictionary) as u32,
+            content_bytes: (size_bytes > 0).then_some(content),
+            has_checksum: descriptor & 4 != 0,
+        })
     }
 
     fn check(&self) -> Result<(), String> {

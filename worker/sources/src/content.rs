@@ -12,6 +12,7 @@ mod metrics;
 mod points;
 mod range;
 mod runs;
+mod sections;
 mod shared_memory;
 
 use std::ops::Range;

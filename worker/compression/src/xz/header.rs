@@ -113,6 +113,8 @@ fn number(input: &mut &[u8]) -> Option<u64> {
 pub(super) struct Lzma2Chunk {
     /// The size of the chunk, with its header.
     pub(super) bytes: u64,
+    /// The size of its content.
+    pub(super) content_bytes: u64,
     /// Whether the chunk is the end marker.
     pub(super) is_end: bool,
 }
@@ -121,11 +123,12 @@ pub(super) struct Lzma2Chunk {
 pub(super) fn chunk(input: &[u8]) -> Option<Result<Lzma2Chunk, ()>> {
     let size = |at: usize| Some(u64::from(u16::from_be_bytes([*input.get(at)?, *input.get(at + 1)?])) + 1);
     Some(match input.first()? {
-        0 => Ok(Lzma2Chunk { bytes: 1, is_end: true }),
-        1 | 2 => Ok(Lzma2Chunk { bytes: 3 + size(1)?, is_end: false }),
+        0 => Ok(Lzma2Chunk { bytes: 1, content_bytes: 0, is_end: true }),
+        1 | 2 => Ok(Lzma2Chunk { bytes: 3 + size(1)?, content_bytes: size(1)?, is_end: false }),
         control @ 0x80.. => {
             let header = if *control >= 0xc0 { 6 } else { 5 };
-            Ok(Lzma2Chunk { bytes: header + size(3)?, is_end: false })
+            let content_bytes = (u64::from(*control & 0x1f) << 16) + size(1)?;
+            Ok(Lzma2Chunk { bytes: header + size(3)?, content_bytes, is_end: false })
         }
         _ => Err(()),
     })

@@ -17,6 +17,18 @@ impl Sums {
         self.unpadded_bytes = self.unpadded_bytes.wrapping_add(unpadded_bytes);
         self.content_bytes = self.content_bytes.wrapping_add(content_bytes);
     }
+
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        [self.blocks, self.unpadded_bytes, self.content_bytes].iter().flat_map(|sum| sum.to_le_bytes()).collect()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (sums, []) = bytes.as_chunks::<8>() else { return None };
+        let [blocks, unpadded_bytes, content_bytes] = sums else { return None };
+        let [blocks, unpadded_bytes, content_bytes] =
+            [blocks, unpadded_bytes, content_bytes].map(|sum| u64::from_le_bytes(*sum));
+        Some(Self { blocks, unpadded_bytes, content_bytes })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

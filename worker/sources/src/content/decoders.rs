@@ -18,6 +18,8 @@ use crate::reader::BlockRead;
 const CAPACITY: usize = 1_024;
 /// Time without a read after which a paused decoder is closed first if memory is short. Another worker probably reads its run now.
 const UNUSED_AFTER: Duration = Duration::from_secs(60);
+/// Default of [`Decoders::section_bytes`].
+const DEFAULT_SECTION_BYTES: u64 = 512 << 10;
 /// Default of [`Decoders::set_limit`].
 const DEFAULT_LIMIT_BYTES: u64 = 64 << 20;
 
@@ -47,6 +49,14 @@ pub struct Decoders {
     sampled_row_bytes: AtomicU64,
     /// The memory of shards that are indexed. Set when a shard needs much memory for the first time.
     indexing: OnceLock<SharedMemory>,
+    /// The memory of sections that are decoded ahead of the indexing of their shards. Set when the first shard has sections.
+    sections: OnceLock<SharedMemory>,
+    /// Minimum size of a section in a shard.
+    section_bytes: AtomicU64,
+    /// The number of sections that were decoded ahead and used.
+    decoded_sections: AtomicU64,
+    /// The number of cores. Set with `decoding`.
+    cores: OnceLock<usize>,
     /// In the order of their use, the least recently used first.
     runs: Mutex<VecDeque<Entry>>,
     /// One permit for each core. Set when a read decodes for the first time, or by [`Decoders::set_cores`].
@@ -78,6 +88,10 @@ impl Default for Decoders {
             decoder_bytes: AtomicU64::new(u64::MAX),
             sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
             indexing: OnceLock::new(),
+            sections: OnceLock::new(),
+            section_bytes: AtomicU64::new(DEFAULT_SECTION_BYTES),
+            decoded_sections: AtomicU64::new(0),
+            cores: OnceLock::new(),
             runs: Mutex::default(),
             decoding: OnceLock::new(),
         }
@@ -120,7 +134,39 @@ impl Decoders {
     /// Sets the number of reads that decode at a time, which is otherwise the number of cores of the machine. Only the first call
     /// has an effect, and only before the first read.
     pub fn set_cores(&self, cores: usize) {
-        let _ = self.decoding.set(Semaphore::new(cores.max(1)));
+        let _ = self.cores.set(cores.max(1));
+        let _ = self.decoding.set(Semaphore::new(self.cores()));
+    }
+
+    /// The number of cores that decode.
+    pub(super) fn cores(&self) -> usize {
+        *self.cores.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// The memory of sections that are decoded ahead: as much as that of paused decoders.
+    pub(super) fn sections(&self) -> &SharedMemory {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        self.sections.get_or_init(|| SharedMemory::new(limit_bytes))
+    }
+
+    /// Minimum size in a shard of a section that is decoded ahead.
+    pub(super) fn section_bytes(&self) -> u64 {
+        self.section_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a section that was decoded ahead and used.
+    pub(super) fn count_section(&self) {
+        self.decoded_sections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of sections of compressed shards that other cores have decoded ahead of the indexing of the shards.
+    pub fn decoded_sections(&self) -> u64 {
+        self.decoded_sections.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_section_bytes(&self, bytes: u64) {
+        self.section_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// The number of reads that may begin to decode now; `None` before the number of cores is set.
@@ -137,8 +183,7 @@ impl Decoders {
     /// alternate on a core evict each other's windows from its cache. In its turn, a read only decodes, and lets other tasks
     /// run in between. It must be polled until its turn ends.
     pub(super) async fn decoding_turn(&self) -> DecodingTurn<'_> {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let turns = self.decoding.get_or_init(|| Semaphore::new(cores()));
+        let turns = self.decoding.get_or_init(|| Semaphore::new(self.cores()));
         turns.acquire().await.expect("the semaphore is never closed")
     }
 

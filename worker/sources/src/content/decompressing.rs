@@ -1,4 +1,4 @@
-//! Decompresses a shard sequentially, and collects the boundaries at which decoding could start later.
+//! Decompresses a shard from its start to its end, and collects the boundaries at which decoding could start later.
 
 use std::collections::VecDeque;
 
@@ -8,6 +8,7 @@ use feedline_data::compression::{AccessPoint, Codec};
 use super::decoders::DecoderMemory;
 use super::indexing_memory::IndexingMemory;
 use super::metrics;
+use super::sections::{Section, Sections};
 use crate::error::SourceError;
 use crate::object::Object;
 
@@ -44,9 +45,22 @@ pub(crate) struct DecompressingWindow<'a> {
     filled: usize,
     /// Boundaries in ascending order. Only the first of them may be before the position of the caller.
     candidates: VecDeque<Candidate>,
+    /// The boundary at the end of the content, if the decoder has just reported it.
+    boundary: Option<Boundary>,
+    /// What other cores decode.
+    ahead: Ahead<'a>,
     /// Whether the content ends at `filled`.
     is_ended: bool,
     error: Option<DecodeError>,
+}
+
+/// The sections that other cores decode.
+enum Ahead<'a> {
+    /// No section has begun. Sections may begin at the next boundary.
+    NotBegun,
+    Sections(Box<Sections<'a>>),
+    /// No further section begins.
+    Ended,
 }
 
 /// A boundary that may become an access point.
@@ -79,6 +93,8 @@ impl<'a> DecompressingWindow<'a> {
             content_start: 0,
             filled: 0,
             candidates: VecDeque::new(),
+            boundary: None,
+            ahead: Ahead::NotBegun,
             is_ended: false,
             error: None,
         }
@@ -96,14 +112,23 @@ impl<'a> DecompressingWindow<'a> {
         self.error.as_ref()
     }
 
-    /// The end of the content that is known so far.
+    /// The end of the available content. The last decoded byte is not available before the next one is decoded, so that all boundaries up
+    /// to the end are collected: the decoder reports a boundary when it continues.
     pub(crate) fn end(&self) -> u64 {
+        self.content_start + self.available() as u64
+    }
+
+    fn available(&self) -> usize {
+        if self.is_ended { self.filled } else { self.filled.saturating_sub(1) }
+    }
+
+    fn decoded_end(&self) -> u64 {
         self.content_start + self.filled as u64
     }
 
     /// The end of the content, if all of it is decoded.
     pub(crate) fn known_end(&self) -> Option<u64> {
-        self.is_ended.then(|| self.end())
+        self.is_ended.then(|| self.decoded_end())
     }
 
     /// The memory of a decoder of the shard.
@@ -118,16 +143,21 @@ impl<'a> DecompressingWindow<'a> {
     }
 
     pub(crate) fn bytes(&self, offset: u64) -> &[u8] {
-        let start = offset.saturating_sub(self.content_start).min(self.filled as u64) as usize;
-        &self.content[start..self.filled]
+        let start = offset.saturating_sub(self.content_start).min(self.available() as u64) as usize;
+        &self.content[start..self.available()]
     }
 
     /// Makes the bytes from `offset` available, at least `min_bytes`, except at the end.
     pub(crate) async fn fill(&mut self, offset: u64, min_bytes: u64) -> Result<(), SourceError> {
-        while self.end() < offset.saturating_add(min_bytes) && !self.is_ended {
+        let end = offset.saturating_add(min_bytes);
+        while self.end() < end && !self.is_ended {
             self.release(offset);
-            let missing = offset.saturating_add(min_bytes) - self.end();
-            self.make_room(offset, missing);
+            if let Some(section) = self.next_section().await? {
+                self.append(section, offset).await?;
+                continue;
+            }
+            let missing = (end - self.end()).min(1 << 31) as usize;
+            self.make_room(offset, missing, missing.clamp(CHUNK_BYTES / 8, CHUNK_BYTES));
             self.step().await?;
         }
         self.release(offset);
@@ -169,13 +199,13 @@ impl<'a> DecompressingWindow<'a> {
 
     /// Drops the boundaries that no row at or after `offset` needs, and computes the state of one that is far behind.
     fn release(&mut self, offset: u64) {
-        while self.candidates.get(1).is_some_and(|next| next.content_offset <= offset.min(self.end())) {
+        while self.candidates.get(1).is_some_and(|next| next.content_offset <= offset.min(self.decoded_end())) {
             self.candidates.pop_front();
         }
         let position = self.input_start + self.consumed as u64;
         // Only the first candidate can be before the position of the caller.
         let Some(candidate) = self.candidates.front() else { return };
-        let is_far = self.end() - candidate.content_offset > MAX_LOOKBACK
+        let is_far = self.decoded_end() - candidate.content_offset > MAX_LOOKBACK
             || position.saturating_sub(candidate.boundary.bit_offset / 8) > MAX_LOOKBACK;
         let is_behind = candidate.content_offset < offset;
         if candidate.state.is_none() && is_far && is_behind {
@@ -189,13 +219,13 @@ impl<'a> DecompressingWindow<'a> {
         self.candidates.iter().find(|candidate| candidate.state.is_none())
     }
 
-    /// Makes room for more content. Bytes before `offset` are dropped, except those that windows need.
-    fn make_room(&mut self, offset: u64, missing: u64) {
-        let missing = missing.min(1 << 31) as usize;
-        if self.content.len() - self.filled >= missing.clamp(CHUNK_BYTES / 8, CHUNK_BYTES) {
+    /// Makes room for at least `needed` bytes of content. Bytes before `offset` are dropped, except those that windows need. The caller
+    /// waits for `missing` bytes.
+    fn make_room(&mut self, offset: u64, missing: usize, needed: usize) {
+        if self.content.len() - self.filled >= needed {
             return;
         }
-        let end = self.end();
+        let end = self.decoded_end();
         let open = self.first_open().map_or(end, |candidate| candidate.content_offset);
         let history = self.decoder.history_bytes() as u64;
         let keep = open.min(end).saturating_sub(history).min(offset).max(self.content_start);
@@ -204,7 +234,7 @@ impl<'a> DecompressingWindow<'a> {
         self.filled -= dropped;
         self.content_start = keep;
         // A large row in memory doubles the buffer, so that it is copied only a few times.
-        let wanted = self.filled + missing.min(self.filled).max(CHUNK_BYTES);
+        let wanted = self.filled + missing.min(self.filled).max(CHUNK_BYTES).max(needed);
         if self.content.len() < wanted {
             self.content.resize(wanted, 0);
         }
@@ -232,9 +262,75 @@ impl<'a> DecompressingWindow<'a> {
             Event::NeedsInput => self.read_more().await?,
             // Other tasks may run on this thread.
             Event::ContentFull => tokio::task::yield_now().await,
-            Event::Boundary(boundary) => self.collect(boundary),
+            Event::Boundary(boundary) => {
+                self.collect(boundary);
+                self.boundary = Some(boundary);
+            }
             Event::End => self.is_ended = true,
         }
+        Ok(())
+    }
+
+    /// Returns the section that begins at the end of the content, if another core has decoded it.
+    async fn next_section(&mut self) -> Result<Option<Section>, SourceError> {
+        let Some(boundary) = self.boundary.take() else { return Ok(None) };
+        if matches!(self.ahead, Ahead::Ended) {
+            return Ok(None);
+        }
+        let Some(state) = self.decoder.continuation(&boundary) else { return Ok(None) };
+        if matches!(self.ahead, Ahead::NotBegun) {
+            let input = &self.input[(boundary.bit_offset / 8 - self.input_start) as usize..];
+            let start = AccessPoint { bit_offset: boundary.bit_offset, content_offset: 0, state: state.clone() };
+            let decoder_bytes = self.decoder.memory_bytes() as u64;
+            let sections = Sections::new(self.object, self.codec, start, input, decoder_bytes);
+            self.ahead = sections.map_or(Ahead::Ended, |sections| Ahead::Sections(Box::new(sections)));
+        }
+        let Ahead::Sections(sections) = &mut self.ahead else { return Ok(None) };
+        let found = sections.at(&boundary, &state).await?;
+        if found.is_none() && !sections.has_more() {
+            self.end_sections();
+        }
+        Ok(found)
+    }
+
+    /// Continues with one decoder. What was read for further sections need not be read again.
+    fn end_sections(&mut self) {
+        let Ahead::Sections(sections) = std::mem::replace(&mut self.ahead, Ahead::Ended) else { return };
+        let (start, input) = sections.into_input();
+        let end = self.input_start + self.input.len() as u64;
+        if let Some(next) = end.checked_sub(start).and_then(|known| input.get(known as usize..)) {
+            self.input.extend_from_slice(next);
+        }
+    }
+
+    /// Appends the content and the compressed data of a section, whose decoder continues.
+    async fn append(&mut self, section: Section, offset: u64) -> Result<(), SourceError> {
+        metrics::count_indexed(section.content.len() as u64);
+        self.make_room(offset, 0, section.content.len());
+        let start = self.filled;
+        let end = start + section.content.len();
+        self.content[start..end].copy_from_slice(&section.content);
+        for (boundary, content_bytes) in section.boundaries {
+            self.filled = start + content_bytes;
+            self.collect(boundary);
+        }
+        self.filled = end;
+        let input_end = self.input_start + self.input.len() as u64;
+        let known = (input_end - section.input_start) as usize;
+        self.input.extend_from_slice(section.input.get(known..).unwrap_or_default());
+        self.consumed = (section.input_start - self.input_start) as usize + section.consumed;
+        self.decoder = section.decoder;
+        self.boundary = section.end;
+        if let Some(error) = section.error {
+            self.error = Some(error);
+            self.is_ended = true;
+            return Ok(());
+        }
+        self.release(offset);
+        self.drop_input();
+        self.hold_decoder().await?;
+        // Other tasks may run on this thread.
+        tokio::task::yield_now().await;
         Ok(())
     }
 
@@ -261,11 +357,15 @@ impl<'a> DecompressingWindow<'a> {
     }
 
     fn count_memory(&mut self) {
-        self.counted.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64);
+        let ahead_bytes = match &self.ahead {
+            Ahead::Sections(sections) => sections.memory_bytes(),
+            Ahead::NotBegun | Ahead::Ended => 0,
+        };
+        self.counted.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64 + ahead_bytes);
     }
 
     fn collect(&mut self, boundary: Boundary) {
-        let content_offset = self.end();
+        let content_offset = self.decoded_end();
         if content_offset == 0 {
             return;
         }
@@ -281,7 +381,8 @@ impl<'a> DecompressingWindow<'a> {
         self.candidates.push_back(Candidate { boundary, content_offset, state: None });
     }
 
-    async fn read_more(&mut self) -> Result<(), SourceError> {
+    /// Drops the compressed data that neither the decoder nor a boundary needs.
+    fn drop_input(&mut self) {
         let open = self.first_open().map(|candidate| candidate.boundary.bit_offset / 8 - self.input_start);
         // A boundary may be in the last byte that was consumed.
         let keep = self.consumed.saturating_sub(1);
@@ -289,6 +390,11 @@ impl<'a> DecompressingWindow<'a> {
         self.input.drain(..keep);
         self.input_start += keep as u64;
         self.consumed -= keep;
+        self.count_memory();
+    }
+
+    async fn read_more(&mut self) -> Result<(), SourceError> {
+        self.drop_input();
         let end = self.input_start + self.input.len() as u64;
         let next = self.object.read(end..self.object.size_bytes().min(end + READ_BYTES)).await?;
         self.input.extend_from_slice(&next);

@@ -20,6 +20,11 @@ impl SharedMemory {
         let permits = kib(bytes).min(self.all);
         self.permits.acquire_many(permits).await.expect("the semaphore is never closed")
     }
+
+    /// Returns a part of the memory, if it is free.
+    pub(super) fn try_acquire(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
+        self.permits.try_acquire_many(kib(bytes)).ok()
+    }
 }
 
 /// The number of KiB of `bytes`, rounded up.

@@ -2,6 +2,7 @@
 //! than the content.
 
 mod codecs;
+mod sections;
 mod selection;
 
 use std::cell::Cell;
