@@ -8,8 +8,8 @@ use bzip2::{Decompress, Status};
 use feedline_data::compression::AccessPoint;
 
 use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
-pub(crate) use scan::Bzip2Scanner;
 use magic::{BLOCK_MAGIC, END_MAGIC, MAGIC_BITS, find_magic, number_at};
+pub(crate) use scan::Bzip2Scanner;
 
 /// Size of the state of an access point: the level, and the combined checksum. Content after the point follows.
 pub(crate) const STATE_BYTES: usize = 5;

@@ -19,8 +19,8 @@ use crate::decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
 use bits::PartialByte;
 use inflate::{Inflate, InflateEvent};
 pub(crate) use member::Framing;
-pub(crate) use scan::BgzipScanner;
 use member::{HeaderReader, MAX_TRAILER_BYTES, MemberContent};
+pub(crate) use scan::BgzipScanner;
 use symbols::{ContentOutput, IgnoreMatches};
 use window::WINDOW_BYTES;
 

@@ -120,7 +120,8 @@ mod tests {
         for piece in [1, 7, 1_000, file.len()] {
             let found = scan(codec, &points[0], file, piece);
             let expected: Vec<_> = points[1..].iter().map(|point| (point.bit_offset, &point.state)).collect();
-            let starts: Vec<_> = found.iter().map(|start| (start.point.bit_offset, &start.point.state)).collect();
+            let starts: Vec<_> =
+                found.iter().map(|start| (start.point.bit_offset, &start.point.state)).collect();
             assert_eq!(starts, expected, "{codec:?} in pieces of {piece} bytes");
             for ((start, point), previous) in found.iter().zip(&points[1..]).zip(&points) {
                 let bytes = point.content_offset - previous.content_offset;
@@ -187,7 +188,8 @@ mod tests {
         let parts = |bytes: usize| content.chunks(bytes);
         check(Codec::Xz, &xz(&content, 100_000), &content, 8);
         // Several streams, and padding between two of them.
-        let streams: Vec<u8> = parts(250_000).flat_map(|part| [xz(part, 60_000), vec![0; 8]].concat()).collect();
+        let streams: Vec<u8> =
+            parts(250_000).flat_map(|part| [xz(part, 60_000), vec![0; 8]].concat()).collect();
         check(Codec::Xz, &streams, &content, 12);
         check(Codec::Bzip2, &bzip2(&content), &content, 7);
         let streams: Vec<u8> = parts(250_000).flat_map(bzip2).collect();
@@ -204,7 +206,9 @@ mod tests {
         // The decoder also reports the end of the file, where no member begins.
         let found = scan(Codec::Gzip, &points[0], &members, 500);
         assert_eq!(found.len(), points.len() - 2);
-        assert!(found.iter().zip(&points[1..]).all(|(start, point)| start.point.bit_offset == point.bit_offset));
+        assert!(
+            found.iter().zip(&points[1..]).all(|(start, point)| start.point.bit_offset == point.bit_offset)
+        );
     }
 
     #[test]

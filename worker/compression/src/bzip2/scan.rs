@@ -39,7 +39,9 @@ impl Bzip2Scanner {
         let number = |bit: u64, bits| number_at(input, bit - first_bit, bits);
         match self.place {
             Place::Block(bit) => {
-                let Some(crc) = number(bit + MAGIC_BITS, CRC_BITS) else { return Some(ScanEvent::NeedsInput) };
+                let Some(crc) = number(bit + MAGIC_BITS, CRC_BITS) else {
+                    return Some(ScanEvent::NeedsInput);
+                };
                 let search_bit = bit + MAGIC_BITS + CRC_BITS;
                 self.place = Place::InBlock { crc: crc as u32, search_bit };
                 None

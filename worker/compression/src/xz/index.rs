@@ -19,7 +19,10 @@ impl Sums {
     }
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        [self.blocks, self.unpadded_bytes, self.content_bytes].iter().flat_map(|sum| sum.to_le_bytes()).collect()
+        [self.blocks, self.unpadded_bytes, self.content_bytes]
+            .iter()
+            .flat_map(|sum| sum.to_le_bytes())
+            .collect()
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {

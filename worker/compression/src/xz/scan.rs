@@ -22,7 +22,9 @@ pub(crate) struct XzScanner {
 
 enum Place {
     /// A block or the index. `is_reported` states that the scanner has reported the block, or that it starts here.
-    Block { is_reported: bool },
+    Block {
+        is_reported: bool,
+    },
     Chunk(BlockSizes),
     Index(IndexParser),
     Stream,
@@ -68,7 +70,8 @@ impl XzScanner {
                 if !*is_reported {
                     *is_reported = true;
                     let content_bytes = Some(std::mem::take(&mut self.content_bytes));
-                    let start = ScannedStart::at_bit(offset * 8, state(self.check, &self.sums), content_bytes);
+                    let start =
+                        ScannedStart::at_bit(offset * 8, state(self.check, &self.sums), content_bytes);
                     return (0, Some(ScanEvent::Start(start)));
                 }
                 self.skipped_bytes = header;

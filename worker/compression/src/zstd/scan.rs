@@ -38,7 +38,9 @@ impl ZstdScanner {
         match self.place {
             Place::Frame { is_reported } => self.scan_frame(rest, offset, is_reported),
             Place::Block { has_checksum } => {
-                let Some(&[low, middle, high]) = rest.first_chunk() else { return Some(ScanEvent::NeedsInput) };
+                let Some(&[low, middle, high]) = rest.first_chunk() else {
+                    return Some(ScanEvent::NeedsInput);
+                };
                 let fields = u32::from_le_bytes([low, middle, high, 0]);
                 let (is_last, kind, size) = (fields & 1 == 1, fields >> 1 & 3, u64::from(fields >> 3));
                 self.skipped_bytes = BLOCK_HEADER_BYTES

@@ -199,7 +199,8 @@ impl<'a> DecompressingWindow<'a> {
 
     /// Drops the boundaries that no row at or after `offset` needs, and computes the state of one that is far behind.
     fn release(&mut self, offset: u64) {
-        while self.candidates.get(1).is_some_and(|next| next.content_offset <= offset.min(self.decoded_end())) {
+        while self.candidates.get(1).is_some_and(|next| next.content_offset <= offset.min(self.decoded_end()))
+        {
             self.candidates.pop_front();
         }
         let position = self.input_start + self.consumed as u64;
@@ -280,7 +281,8 @@ impl<'a> DecompressingWindow<'a> {
         let Some(state) = self.decoder.continuation(&boundary) else { return Ok(None) };
         if matches!(self.ahead, Ahead::NotBegun) {
             let input = &self.input[(boundary.bit_offset / 8 - self.input_start) as usize..];
-            let start = AccessPoint { bit_offset: boundary.bit_offset, content_offset: 0, state: state.clone() };
+            let start =
+                AccessPoint { bit_offset: boundary.bit_offset, content_offset: 0, state: state.clone() };
             let decoder_bytes = self.decoder.memory_bytes() as u64;
             let sections = Sections::new(self.object, self.codec, start, input, decoder_bytes);
             self.ahead = sections.map_or(Ahead::Ended, |sections| Ahead::Sections(Box::new(sections)));

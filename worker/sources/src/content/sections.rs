@@ -172,7 +172,8 @@ impl<'a> Sections<'a> {
             self.scanned += scanned.consumed;
             match scanned.event {
                 ScanEvent::Start(start) => {
-                    self.content_bytes = self.content_bytes.zip(start.content_bytes).map(|(sum, bytes)| sum + bytes);
+                    self.content_bytes =
+                        self.content_bytes.zip(start.content_bytes).map(|(sum, bytes)| sum + bytes);
                     let bytes = start.point.bit_offset / 8 - self.input_start;
                     if bytes >= self.object.decoders().section_bytes() {
                         self.end = Some(start.point);
