@@ -194,7 +194,7 @@ impl Bzip2Decoder {
             return Ok(Next::Continue);
         }
         if self.fed_bit < end {
-            return Err(DecodeError::new(self.fed_bit / 8, DAMAGED));
+            return Err(DecodeError::new(self.bit / 8, DAMAGED));
         }
         if has_content {
             self.bit = end;
@@ -229,9 +229,10 @@ impl Bzip2Decoder {
         match result {
             Ok(Status::Ok) => Ok(()),
             Ok(Status::MemNeeded) => {
-                Err(DecodeError::new(self.fed_bit / 8, "the bzip2 data cannot be decoded: out of memory"))
+                Err(DecodeError::new(self.bit / 8, "the bzip2 data cannot be decoded: out of memory"))
             }
-            _ => Err(DecodeError::new(self.fed_bit / 8, DAMAGED)),
+            // The whole block is damaged. The library receives it in bytes that depend on where decoding began.
+            _ => Err(DecodeError::new(self.bit / 8, DAMAGED)),
         }
     }
 }
