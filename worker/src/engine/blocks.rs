@@ -1,5 +1,5 @@
 //! The cache of blocks with small rows, which neighbouring splits share. Its capacity in bytes is shared by all jobs.
-//! It releases a block when all of its rows were used, and otherwise evicts the least recently used blocks.
+//! It first evicts blocks whose rows were all used, which only the next pass needs, and then the least recently used blocks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,8 +35,18 @@ struct Entry {
     used: u64,
     /// 0 until the block is read.
     bytes: u64,
-    /// Number of rows that were not used yet. A pass uses each row once.
+    rows: u32,
+    /// Number of rows that the current pass has not used yet. A pass uses each row once. 0 between two passes.
     unused_rows: u32,
+}
+
+impl Entry {
+    /// The order of evictions. Of the blocks that only the next pass needs, the last one goes first: the next pass reads them in a similar
+    /// order, so the first ones are needed first.
+    fn eviction_order(&self) -> (bool, u64) {
+        let is_needed_now = self.unused_rows > 0;
+        (is_needed_now, if is_needed_now { self.used } else { u64::MAX - self.used })
+    }
 }
 
 /// A request for a block. If the read fails or is cancelled, the last request for the block removes its empty entry.
@@ -83,7 +93,7 @@ impl BlockCache {
     }
 
     /// Returns a block of `block_rows` rows from the cache, or reads it with `read` if it is not cached. Concurrent requests
-    /// for a block share one read. Releases the block when all of its rows were used.
+    /// for a block share one read.
     pub(crate) async fn get_or_read(
         &self,
         key: BlockKey,
@@ -100,7 +110,8 @@ impl BlockCache {
         let mut state = self.lock();
         state.clock += 1;
         let used = state.clock;
-        let new = || Entry { cell: Cell::default(), used, bytes: 0, unused_rows: block_rows };
+        let new =
+            || Entry { cell: Cell::default(), used, bytes: 0, rows: block_rows, unused_rows: block_rows };
         let entry = state.entries.entry(key).or_insert_with(new);
         entry.used = used;
         Arc::clone(&entry.cell)
@@ -109,21 +120,17 @@ impl BlockCache {
     fn record_use(&self, key: BlockKey, used_rows: u32, bytes: u64) {
         let mut state = self.lock();
         let Some(entry) = state.entries.get_mut(&key) else { return };
-        entry.unused_rows = entry.unused_rows.saturating_sub(used_rows);
-        if entry.unused_rows == 0 {
-            let released = entry.bytes;
-            state.held_bytes -= released;
-            state.entries.remove(&key);
-            return;
-        }
+        let unused_rows = if entry.unused_rows == 0 { entry.rows } else { entry.unused_rows };
+        entry.unused_rows = unused_rows.saturating_sub(used_rows);
         if entry.bytes == 0 {
             entry.bytes = bytes.max(1);
             state.held_bytes += bytes.max(1);
         }
         while state.held_bytes > self.capacity_bytes && state.entries.len() > 1 {
             let loaded = state.entries.iter().filter(|(_, entry)| entry.bytes > 0);
-            let Some(oldest) = loaded.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { break };
-            if let Some(entry) = state.entries.remove(&oldest) {
+            let first = loaded.min_by_key(|(_, entry)| entry.eviction_order()).map(|(key, _)| *key);
+            let Some(first) = first else { break };
+            if let Some(entry) = state.entries.remove(&first) {
                 state.held_bytes -= entry.bytes;
             }
         }
@@ -183,21 +190,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_block_is_released_when_all_of_its_rows_were_used() {
+    async fn blocks_whose_rows_were_all_used_remain_until_their_memory_is_needed() {
         let cache = BlockCache::new(100);
         let reads = AtomicUsize::new(0);
-        let get = |used_rows: u32| {
-            cache.get_or_read(key(0), (used_rows, 10), async {
+        let mut read_blocks = Vec::new();
+        // The rows of block 1 are never all used. The last request of a pass needs the other rows of block 0.
+        for (block, used_rows) in
+            [(0, 3), (0, 7), (1, 5), (0, 3), (2, 10), (0, 7), (1, 1), (3, 10), (0, 10), (1, 1)]
+        {
+            let before = reads.load(Ordering::Relaxed);
+            let read = cache.get_or_read(key(block), (used_rows, 10), async {
                 reads.fetch_add(1, Ordering::Relaxed);
                 Ok(rows(40))
-            })
-        };
-        let mut held = Vec::new();
-        for used_rows in [3, 3, 4, 9, 2] {
-            get(used_rows).await.expect("the read succeeds");
-            held.push(cache.held_bytes());
+            });
+            read.await.expect("the read succeeds");
+            if reads.load(Ordering::Relaxed) > before {
+                read_blocks.push(block);
+            }
         }
-        assert_eq!((held, reads.load(Ordering::Relaxed)), (vec![40, 40, 0, 40, 0], 2));
+        // Blocks 2 and 3 were used up last, so that they went first.
+        assert_eq!(read_blocks, [0, 1, 2, 3]);
+        assert_eq!(cache.held_bytes(), 80);
     }
 
     #[tokio::test]
