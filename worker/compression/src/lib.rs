@@ -12,6 +12,7 @@ mod errors;
 mod gzip;
 mod limits;
 mod scan;
+mod scanner;
 #[cfg(test)]
 mod tests;
 mod xz;
@@ -21,4 +22,5 @@ pub use codec::{
     DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib, resume, start, store_content, stored_content,
 };
 pub use decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
-pub use scan::{Scan, ScanEvent, ScannedStart, Scanner, scanner};
+pub use scan::scanner;
+pub use scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};

@@ -1,8 +1,4 @@
-//! Finds positions in compressed data at which decoding can start, without decoding it.
-//!
-//! Sections between such positions can be decoded at the same time. A position is only probable, because the data of a block may look
-//! like the beginning of another one: decoding can start there if the decoder of the data before it reports the same boundary, with
-//! the same [`StreamDecoder::continuation`].
+//! Creates the scanner of a codec.
 
 use feedline_data::compression::{AccessPoint, Codec};
 
@@ -10,50 +6,9 @@ use feedline_data::compression::{AccessPoint, Codec};
 use crate::StreamDecoder;
 use crate::bzip2::Bzip2Scanner;
 use crate::gzip::BgzipScanner;
+use crate::scanner::Scanner;
 use crate::xz::XzScanner;
 use crate::zstd::ZstdScanner;
-
-/// Finds the positions in one file, in ascending order.
-pub trait Scanner: Send {
-    /// Scans `input`, the compressed data after everything that earlier calls consumed. The first input begins with the byte that
-    /// contains the start of the scanner.
-    fn scan(&mut self, input: &[u8]) -> Scan;
-}
-
-/// The result of one call of [`Scanner::scan`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scan {
-    /// Number of bytes of `input` that were consumed. The next input starts after them.
-    pub consumed: usize,
-    /// Why the call stopped.
-    pub event: ScanEvent,
-}
-
-/// Why a call of [`Scanner::scan`] stopped.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScanEvent {
-    /// The scanner needs more input. The next input starts with the rest of this one.
-    NeedsInput,
-    /// A decoder can probably start here.
-    Start(ScannedStart),
-    /// The scanner finds no more positions: the data after the last one is damaged, or does not contain what a scanner needs.
-    Stop,
-}
-
-/// A position at which a decoder can probably start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScannedStart {
-    /// The offset in the shard, and the state for [`crate::resume`]. The offset in the content is unknown, and 0.
-    pub point: AccessPoint,
-    /// The size of the content since the previous position, if the data states it.
-    pub content_bytes: Option<u64>,
-}
-
-impl ScannedStart {
-    pub(crate) fn at_bit(bit_offset: u64, state: Vec<u8>, content_bytes: Option<u64>) -> Self {
-        Self { point: AccessPoint { bit_offset, content_offset: 0, state }, content_bytes }
-    }
-}
 
 /// Creates a scanner that starts at a boundary which a decoder has reported. `start` has the state that
 /// [`StreamDecoder::continuation`] returned there. `None` if the codec has no such positions.
@@ -76,7 +31,7 @@ mod tests {
 
     use super::*;
     use crate::tests::checks::text;
-    use crate::{Event, StreamDecoder};
+    use crate::{Event, ScanEvent, ScannedStart, StreamDecoder};
 
     /// Decodes a file. Returns its content, and the continuation at each boundary that has one.
     fn decode(mut decoder: Box<dyn StreamDecoder>, file: &[u8]) -> (Vec<u8>, Vec<AccessPoint>) {

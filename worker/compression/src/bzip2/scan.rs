@@ -5,7 +5,7 @@ use feedline_data::compression::AccessPoint;
 
 use super::magic::{BLOCK_MAGIC, END_MAGIC, MAGIC_BITS, find_magic, number_at};
 use super::{CRC_BITS, STREAM_HEADER_BITS, parse_state, state};
-use crate::scan::{Scan, ScanEvent, ScannedStart, Scanner};
+use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
 
 /// Finds the blocks of a bzip2 file.
 pub(crate) struct Bzip2Scanner {
@@ -93,7 +93,7 @@ impl Bzip2Scanner {
 }
 
 impl Scanner for Bzip2Scanner {
-    fn scan(&mut self, input: &[u8]) -> Scan {
+    fn scan(&mut self, input: &[u8]) -> ScanStep {
         let event = loop {
             if let Some(event) = self.step(input) {
                 break event;
@@ -103,6 +103,6 @@ impl Scanner for Bzip2Scanner {
         let end = self.position + input.len() as u64;
         let consumed = ((next / 8).min(end) - self.position) as usize;
         self.position += consumed as u64;
-        Scan { consumed, event }
+        ScanStep { consumed, event }
     }
 }

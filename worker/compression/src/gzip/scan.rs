@@ -3,7 +3,7 @@
 
 use feedline_data::compression::AccessPoint;
 
-use crate::scan::{Scan, ScanEvent, ScannedStart, Scanner};
+use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
 
 /// The identification of a member with the flag for an extra field.
 const MAGIC: [u8; 4] = [0x1f, 0x8b, 8, 4];
@@ -31,7 +31,7 @@ impl BgzipScanner {
 }
 
 impl Scanner for BgzipScanner {
-    fn scan(&mut self, input: &[u8]) -> Scan {
+    fn scan(&mut self, input: &[u8]) -> ScanStep {
         let mut consumed = 0;
         let event = loop {
             let skipped = self.skipped_bytes.min(input.len() - consumed);
@@ -53,7 +53,7 @@ impl Scanner for BgzipScanner {
             }
         };
         self.position += consumed as u64;
-        Scan { consumed, event }
+        ScanStep { consumed, event }
     }
 }
 

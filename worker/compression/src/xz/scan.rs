@@ -5,7 +5,7 @@ use feedline_data::compression::AccessPoint;
 use super::header::{STREAM_HEADER_BYTES, check_bytes, chunk, parse_stream_header};
 use super::index::{IndexParser, Sums};
 use super::{parse_state, state};
-use crate::scan::{Scan, ScanEvent, ScannedStart, Scanner};
+use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
 
 /// Finds the blocks of an xz file.
 pub(crate) struct XzScanner {
@@ -118,7 +118,7 @@ impl XzScanner {
 }
 
 impl Scanner for XzScanner {
-    fn scan(&mut self, input: &[u8]) -> Scan {
+    fn scan(&mut self, input: &[u8]) -> ScanStep {
         let mut consumed = 0;
         let event = loop {
             let skipped = self.skipped_bytes.min((input.len() - consumed) as u64);
@@ -134,6 +134,6 @@ impl Scanner for XzScanner {
             }
         };
         self.position += consumed as u64;
-        Scan { consumed, event }
+        ScanStep { consumed, event }
     }
 }

@@ -3,7 +3,7 @@
 use feedline_data::compression::AccessPoint;
 
 use super::{FRAME_MAGIC, FrameHeader, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC};
-use crate::scan::{Scan, ScanEvent, ScannedStart, Scanner};
+use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
 
 const BLOCK_HEADER_BYTES: u64 = 3;
 const CHECKSUM_BYTES: u64 = 4;
@@ -87,7 +87,7 @@ impl ZstdScanner {
 }
 
 impl Scanner for ZstdScanner {
-    fn scan(&mut self, input: &[u8]) -> Scan {
+    fn scan(&mut self, input: &[u8]) -> ScanStep {
         let mut consumed = 0;
         let event = loop {
             let skipped = self.skipped_bytes.min((input.len() - consumed) as u64);
@@ -101,6 +101,6 @@ impl Scanner for ZstdScanner {
             }
         };
         self.position += consumed as u64;
-        Scan { consumed, event }
+        ScanStep { consumed, event }
     }
 }

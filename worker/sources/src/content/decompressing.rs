@@ -8,7 +8,7 @@ use feedline_data::compression::{AccessPoint, Codec};
 use super::decoders::DecoderMemory;
 use super::indexing_memory::IndexingMemory;
 use super::metrics;
-use super::sections::{Section, Sections};
+use super::sections::{DecodedSection, Sections};
 use crate::error::SourceError;
 use crate::object::Object;
 
@@ -273,7 +273,7 @@ impl<'a> DecompressingWindow<'a> {
     }
 
     /// Returns the section that begins at the end of the content, if another core has decoded it.
-    async fn next_section(&mut self) -> Result<Option<Section>, SourceError> {
+    async fn next_section(&mut self) -> Result<Option<DecodedSection>, SourceError> {
         let Some(boundary) = self.boundary.take() else { return Ok(None) };
         if matches!(self.ahead, Ahead::Ended) {
             return Ok(None);
@@ -306,7 +306,7 @@ impl<'a> DecompressingWindow<'a> {
     }
 
     /// Appends the content and the compressed data of a section, whose decoder continues.
-    async fn append(&mut self, section: Section, offset: u64) -> Result<(), SourceError> {
+    async fn append(&mut self, section: DecodedSection, offset: u64) -> Result<(), SourceError> {
         metrics::count_indexed(section.content.len() as u64);
         self.make_room(offset, 0, section.content.len());
         let start = self.filled;

@@ -51,13 +51,13 @@ pub(super) struct Sections<'a> {
 /// A section that a thread decodes.
 struct Running<'a> {
     start: AccessPoint,
-    task: JoinHandle<Section>,
+    task: JoinHandle<DecodedSection>,
     /// Held until the caller has the section.
     memory: SemaphorePermit<'a>,
 }
 
 /// A decoded section.
-pub(super) struct Section {
+pub(super) struct DecodedSection {
     /// The decoder, which can continue after the section.
     pub(super) decoder: Box<dyn StreamDecoder>,
     /// Compressed bytes from the offset `input_start` in the shard on. The first `consumed` of them are decoded.
@@ -123,7 +123,7 @@ impl<'a> Sections<'a> {
         &mut self,
         boundary: &Boundary,
         state: &[u8],
-    ) -> Result<Option<Section>, SourceError> {
+    ) -> Result<Option<DecodedSection>, SourceError> {
         self.fill().await?;
         let Some(first) = self.running.front() else { return Ok(None) };
         if boundary.bit_offset < first.start.bit_offset {
@@ -218,7 +218,7 @@ impl<'a> Sections<'a> {
             self.stop();
             return false;
         };
-        let section = Section {
+        let section = DecodedSection {
             decoder,
             input,
             input_start,
@@ -241,7 +241,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-impl Section {
+impl DecodedSection {
     /// Decodes up to the boundary at a bit, or until the content has a maximum size.
     fn decode(mut self, end_bit: u64, max_content: usize) -> Self {
         let mut filled = 0;
