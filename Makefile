@@ -11,8 +11,8 @@ FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
 DEMO := target/demo
-# The last lines of a failed run name each failed test with its message. A test that hangs ends its process, which prints where each
-# thread waits: at TEST_LIMIT_S.
+# The last lines of a failed run name each failed test with its message. After TEST_LIMIT_S, a test that hangs
+# ends its process, which prints the stacks of all threads.
 TEST_LIMIT_S ?= 900
 PYTEST = pytest -q --tb=short -rfE --durations=20 -p no:cacheprovider -o faulthandler_timeout=$(TEST_LIMIT_S) -o faulthandler_exit_on_timeout=true
 # After a crash of one of its processes, pytest-xdist 3.8 may wait for tests that no process runs (its issues 1323, 1327 and 1378).

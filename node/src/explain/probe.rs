@@ -26,7 +26,7 @@ const MIN_SPEEDUP: f64 = 1.1;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ArrivalWindow {
     began: Option<Instant>,
-    /// The time from the begin to the end of the window, after its end.
+    /// The length of the window. `None` before its end.
     time: Option<Duration>,
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,

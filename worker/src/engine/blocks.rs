@@ -194,7 +194,7 @@ mod tests {
         let cache = BlockCache::new(100);
         let reads = AtomicUsize::new(0);
         let mut read_blocks = Vec::new();
-        // The rows of block 1 are never all used. The last request of a pass needs the other rows of block 0.
+        // Block 1 is never used up. Block 0 is used up once in each of three passes.
         for (block, used_rows) in
             [(0, 3), (0, 7), (1, 5), (0, 3), (2, 10), (0, 7), (1, 1), (3, 10), (0, 10), (1, 1)]
         {
@@ -208,7 +208,7 @@ mod tests {
                 read_blocks.push(block);
             }
         }
-        // Blocks 2 and 3 were used up last, so that they went first.
+        // Blocks 2 and 3 exceed the capacity, and are evicted at once, because they were used up last.
         assert_eq!(read_blocks, [0, 1, 2, 3]);
         assert_eq!(cache.held_bytes(), 80);
     }
