@@ -38,16 +38,33 @@ class Cache:
         with self._lock(name):
             if entry := self.find(name, digest):  # Another run has written it.
                 return entry
-            entry = self.directory / f"{name}-{digest}"
-            remove(entry)  # The run that wrote it was killed.
-            entry.mkdir()
-            try:
-                write(entry)
-            except BaseException:
-                remove(entry)
-                raise
-            (entry / COMPLETE).touch()
-            return entry
+            return self._write(name, digest, write)
+
+    def replace(self, name: str, digest: str, write: Callable[[Path], None]) -> None:
+        """Writes an entry, and removes all others of its name, unless another run uses one of them. Its users lock it."""
+        with self._lock(name, wait=False) as is_locked:
+            if is_locked:
+                for other in self.directory.glob(f"{name}-*"):
+                    remove(other)
+                self._write(name, digest, write)
+
+    @contextmanager
+    def lock_entry(self, name: str, digest: str) -> Iterator[Path | None]:
+        """Yields an entry that no other run replaces meanwhile, or None."""
+        with self._lock(name, wait=False) as is_locked:
+            yield self.find(name, digest) if is_locked else None
+
+    def _write(self, name: str, digest: str, write: Callable[[Path], None]) -> Path:
+        entry = self.directory / f"{name}-{digest}"
+        remove(entry)  # It is replaced, or the run that wrote it was killed.
+        entry.mkdir()
+        try:
+            write(entry)
+        except BaseException:
+            remove(entry)
+            raise
+        (entry / COMPLETE).touch()
+        return entry
 
     def remove_unused(self, days: float = UNUSED_DAYS) -> None:
         """Removes the entries that no run has used for this number of days."""

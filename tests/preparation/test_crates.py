@@ -1,5 +1,8 @@
 """Tests of the cache of compiled crates, with files in place of compiled ones."""
 
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,6 +69,70 @@ def test_a_build_is_not_replaced_and_a_killed_copy_does_not_matter(tmp_path, cac
     (half / "libother-0123456789abcdef.rlib").touch()
     crates.restore(tmp_path / "second", cache)
     assert not (tmp_path / "second/target/debug/deps/libother-0123456789abcdef.rlib").exists()
+
+
+SOURCES = {
+    "Cargo.toml": '[workspace]\nmembers = ["lower", "upper"]\nresolver = "3"\n',
+    "lower/Cargo.toml": '[package]\nname = "lower"\nedition = "2024"\n',
+    "lower/build.rs": 'fn main() { println!("cargo::rerun-if-changed=data"); }\n',
+    "lower/data/one": "",
+    "lower/src/lib.rs": "pub mod part;\n",
+    "lower/src/part.rs": "pub fn one() -> u32 { 1 }\n",
+    "upper/Cargo.toml": '[package]\nname = "upper"\nedition = "2024"\n[dependencies]\nlower = { path = "../lower" }\n',
+    "upper/src/main.rs": 'fn main() { println!("{}", lower::part::one()); }\n',
+}
+
+
+def write_clone(root: Path, changes: dict[str, str | None]) -> None:
+    """Writes a clone whose files are older than any build."""
+    shutil.rmtree(root, ignore_errors=True)
+    for name, text in (SOURCES | changes).items():
+        if text is not None:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+    for path in root.rglob("*"):
+        os.utime(path, (1, 1))
+
+
+def build(root: Path) -> tuple[list[str], str]:
+    """Returns the crates that Cargo compiles, and what the program prints."""
+    command = ["cargo", "build", "--offline"]
+    built = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, env=os.environ | {"CARGO_INCREMENTAL": "0"})
+    compiled = [line.split()[1] for line in built.stderr.splitlines() if line.split()[0] == "Compiling"]
+    return compiled, subprocess.run([root / "target/debug/upper"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("changes", "compiled", "printed"),
+    [
+        ({}, [], "1"),
+        ({"upper/src/main.rs": 'fn main() { println!("{}", lower::part::one() + 1); }\n'}, ["upper"], "2"),
+        ({"lower/src/part.rs": "pub fn one() -> u32 { 4 }\n"}, ["lower", "upper"], "4"),
+        ({"lower/data/two": ""}, ["lower", "upper"], "1"),
+        ({"lower/data/one": None, "lower/data/two": ""}, ["lower", "upper"], "1"),
+        ({"lower/src/part.rs": None, "lower/src/part/mod.rs": "pub fn one() -> u32 { 5 }\n"}, ["lower", "upper"], "5"),
+    ],
+)
+def test_crates_of_the_workspace_are_compiled_again_if_their_sources_have_changed(
+    tmp_path, monkeypatch, changes, compiled, printed
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(crates, "entry_digest", lambda root: "0")
+    root, cache = tmp_path / "clone", Cache("crates")
+    write_clone(root, {})
+    assert build(root) == (["lower", "upper"], "1")
+    crates.save(root, cache)
+    write_clone(root, changes)
+    crates.restore(root, cache)
+    assert build(root) == (compiled, printed)
+    # The next run restores what this one built.
+    crates.save(root, cache)
+    write_clone(root, changes)
+    crates.restore(root, cache)
+    assert build(root) == ([], printed)
+    write_clone(tmp_path / "other", {})
+    crates.restore(tmp_path / "other", cache)
+    assert build(tmp_path / "other")[0] == ["lower", "upper"], "crates contain the path of their clone"
 
 
 def test_the_digest_depends_on_the_packages_and_not_on_the_crates_of_the_workspace():

@@ -50,3 +50,50 @@ impl ScannedStart {
         Self { point: AccessPoint { bit_offset, content_offset: 0, state }, content_bytes }
     }
 }
+
+/// The place of a scanner in a file.
+pub(crate) struct Cursor {
+    /// The offset of the next input in the file.
+    position: u64,
+    /// Number of bytes before the next element.
+    pub(crate) skipped_bytes: u64,
+}
+
+impl Cursor {
+    /// A cursor at the start of a scanner.
+    pub(crate) fn at(start: &AccessPoint) -> Self {
+        Self { position: start.bit_offset / 8, skipped_bytes: 0 }
+    }
+}
+
+/// A scanner of elements that state how many bytes are between them.
+pub(crate) trait ElementScanner: Send {
+    fn cursor(&mut self) -> &mut Cursor;
+
+    /// Scans the element at the start of `rest`, which is at `offset` in the file. Returns the number of its bytes that need not be
+    /// scanned again, and the event that ends the call, if there is one.
+    fn step(&mut self, rest: &[u8], offset: u64) -> (usize, Option<ScanEvent>);
+}
+
+impl<S: ElementScanner> Scanner for S {
+    fn scan(&mut self, input: &[u8]) -> ScanStep {
+        let start = self.cursor().position;
+        let mut consumed = 0;
+        let event = loop {
+            let cursor = self.cursor();
+            let skipped = cursor.skipped_bytes.min((input.len() - consumed) as u64);
+            consumed += skipped as usize;
+            cursor.skipped_bytes -= skipped;
+            if cursor.skipped_bytes > 0 {
+                break ScanEvent::NeedsInput;
+            }
+            let (used, event) = self.step(&input[consumed..], start + consumed as u64);
+            consumed += used;
+            if let Some(event) = event {
+                break event;
+            }
+        };
+        self.cursor().position += consumed as u64;
+        ScanStep { consumed, event }
+    }
+}

@@ -96,6 +96,8 @@ pub(crate) struct FunctionProcess {
     pub(crate) output: SharedRegion,
     /// Bytes of both regions. They also count in the total of all processes.
     held_bytes: HeldBytes,
+    /// Whether the process group was killed. Its id may then belong to another group.
+    is_killed: bool,
 }
 
 /// A number of bytes that is added to a shared total.
@@ -164,7 +166,8 @@ impl FunctionProcess {
         let (input, output) =
             (SharedRegion::create().map_err(cannot)?, SharedRegion::create().map_err(cannot)?);
         let held_bytes = HeldBytes { own: 0, all: Arc::clone(all_bytes) };
-        let mut process = Self { child, _registration: registration, socket, input, output, held_bytes };
+        let mut process =
+            Self { child, _registration: registration, socket, input, output, held_bytes, is_killed: false };
         process.send_function(load).map_err(|error| cannot(process.prefer_exit_status(error)))?;
         Ok(process)
     }
@@ -305,6 +308,9 @@ impl FunctionProcess {
 
     /// Kills the process and its process group.
     fn kill(&mut self) {
+        if std::mem::replace(&mut self.is_killed, true) {
+            return;
+        }
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }

@@ -5,17 +5,14 @@ use feedline_data::compression::AccessPoint;
 use super::header::{STREAM_HEADER_BYTES, check_bytes, chunk, parse_stream_header};
 use super::index::{IndexParser, Sums};
 use super::{parse_state, state};
-use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
+use crate::scanner::{Cursor, ElementScanner, ScanEvent, ScannedStart};
 
 /// Finds the blocks of an xz file.
 pub(crate) struct XzScanner {
-    /// The offset of the next input in the file.
-    position: u64,
+    cursor: Cursor,
     check: u8,
     sums: Sums,
     place: Place,
-    /// Number of bytes before `place`.
-    skipped_bytes: u64,
     /// The content since the last position.
     content_bytes: u64,
 }
@@ -43,17 +40,20 @@ impl XzScanner {
     pub(crate) fn new(start: &AccessPoint) -> Option<Self> {
         let (check, sums) = parse_state(&start.state)?;
         Some(Self {
-            position: start.bit_offset / 8,
+            cursor: Cursor::at(start),
             check,
             sums: sums?,
             place: Place::Block { is_reported: true },
-            skipped_bytes: 0,
             content_bytes: 0,
         })
     }
+}
 
-    /// Scans the element at the start of `rest`. Returns the number of its bytes that need not be scanned again, and the event that
-    /// ends the call, if there is one.
+impl ElementScanner for XzScanner {
+    fn cursor(&mut self) -> &mut Cursor {
+        &mut self.cursor
+    }
+
     fn step(&mut self, rest: &[u8], offset: u64) -> (usize, Option<ScanEvent>) {
         const NEEDS_INPUT: (usize, Option<ScanEvent>) = (0, Some(ScanEvent::NeedsInput));
         match &mut self.place {
@@ -74,7 +74,7 @@ impl XzScanner {
                         ScannedStart::at_bit(offset * 8, state(self.check, &self.sums), content_bytes);
                     return (0, Some(ScanEvent::Start(start)));
                 }
-                self.skipped_bytes = header;
+                self.cursor.skipped_bytes = header;
                 self.place = Place::Chunk(BlockSizes { header, compressed: 0, content: 0 });
             }
             Place::Chunk(sizes) => {
@@ -82,11 +82,11 @@ impl XzScanner {
                 let Ok(chunk) = chunk else { return (0, Some(ScanEvent::Stop)) };
                 sizes.compressed += chunk.bytes;
                 sizes.content += chunk.content_bytes;
-                self.skipped_bytes = chunk.bytes;
+                self.cursor.skipped_bytes = chunk.bytes;
                 if chunk.is_end {
                     let sizes = *sizes;
-                    self.skipped_bytes += sizes.compressed.next_multiple_of(4) - sizes.compressed;
-                    self.skipped_bytes += check_bytes(self.check);
+                    self.cursor.skipped_bytes += sizes.compressed.next_multiple_of(4) - sizes.compressed;
+                    self.cursor.skipped_bytes += check_bytes(self.check);
                     self.sums.add(sizes.header + sizes.compressed + check_bytes(self.check), sizes.content);
                     self.content_bytes += sizes.content;
                     self.place = Place::Block { is_reported: false };
@@ -114,26 +114,5 @@ impl XzScanner {
             }
         }
         (0, None)
-    }
-}
-
-impl Scanner for XzScanner {
-    fn scan(&mut self, input: &[u8]) -> ScanStep {
-        let mut consumed = 0;
-        let event = loop {
-            let skipped = self.skipped_bytes.min((input.len() - consumed) as u64);
-            consumed += skipped as usize;
-            self.skipped_bytes -= skipped;
-            if self.skipped_bytes > 0 {
-                break ScanEvent::NeedsInput;
-            }
-            let (used, event) = self.step(&input[consumed..], self.position + consumed as u64);
-            consumed += used;
-            if let Some(event) = event {
-                break event;
-            }
-        };
-        self.position += consumed as u64;
-        ScanStep { consumed, event }
     }
 }

@@ -3,18 +3,15 @@
 use feedline_data::compression::AccessPoint;
 
 use super::{FRAME_MAGIC, FrameHeader, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC};
-use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
+use crate::scanner::{Cursor, ElementScanner, ScanEvent, ScannedStart};
 
 const BLOCK_HEADER_BYTES: u64 = 3;
 const CHECKSUM_BYTES: u64 = 4;
 
 /// Finds the frames of a Zstandard file.
 pub(crate) struct ZstdScanner {
-    /// The offset of the next input in the file.
-    position: u64,
+    cursor: Cursor,
     place: Place,
-    /// Number of bytes before `place`.
-    skipped_bytes: u64,
     /// The size of the content of the last frame, if its header states it.
     content_bytes: Option<u64>,
 }
@@ -30,33 +27,27 @@ impl ZstdScanner {
     /// Creates a scanner that starts at a frame.
     pub(crate) fn new(start: &AccessPoint) -> Self {
         let place = Place::Frame { is_reported: true };
-        Self { position: start.bit_offset / 8, place, skipped_bytes: 0, content_bytes: None }
+        Self { cursor: Cursor::at(start), place, content_bytes: None }
     }
 
-    /// Scans the element at the start of `rest`. Returns the event that ends the call, if there is one.
-    fn step(&mut self, rest: &[u8], offset: u64) -> Option<ScanEvent> {
-        match self.place {
-            Place::Frame { is_reported } => self.scan_frame(rest, offset, is_reported),
-            Place::Block { has_checksum } => {
-                let Some(&[low, middle, high]) = rest.first_chunk() else {
-                    return Some(ScanEvent::NeedsInput);
-                };
-                let fields = u32::from_le_bytes([low, middle, high, 0]);
-                let (is_last, kind, size) = (fields & 1 == 1, fields >> 1 & 3, u64::from(fields >> 3));
-                self.skipped_bytes = BLOCK_HEADER_BYTES
-                    + match kind {
-                        // One byte, which is repeated.
-                        1 => 1,
-                        3 => return Some(ScanEvent::Stop),
-                        _ => size,
-                    };
-                if is_last {
-                    self.skipped_bytes += if has_checksum { CHECKSUM_BYTES } else { 0 };
-                    self.place = Place::Frame { is_reported: false };
-                }
-                None
-            }
+    fn scan_block(&mut self, rest: &[u8], has_checksum: bool) -> Option<ScanEvent> {
+        let Some(&[low, middle, high]) = rest.first_chunk() else {
+            return Some(ScanEvent::NeedsInput);
+        };
+        let fields = u32::from_le_bytes([low, middle, high, 0]);
+        let (is_last, kind, size) = (fields & 1 == 1, fields >> 1 & 3, u64::from(fields >> 3));
+        self.cursor.skipped_bytes = BLOCK_HEADER_BYTES
+            + match kind {
+                // One byte, which is repeated.
+                1 => 1,
+                3 => return Some(ScanEvent::Stop),
+                _ => size,
+            };
+        if is_last {
+            self.cursor.skipped_bytes += if has_checksum { CHECKSUM_BYTES } else { 0 };
+            self.place = Place::Frame { is_reported: false };
         }
+        None
     }
 
     fn scan_frame(&mut self, rest: &[u8], offset: u64, is_reported: bool) -> Option<ScanEvent> {
@@ -64,7 +55,7 @@ impl ZstdScanner {
         let magic = u32::from_le_bytes(*magic);
         if magic & !0xf == SKIPPABLE_MAGIC {
             let Some(size) = header.first_chunk::<4>() else { return Some(ScanEvent::NeedsInput) };
-            self.skipped_bytes = SKIPPABLE_HEADER_BYTES as u64 + u64::from(u32::from_le_bytes(*size));
+            self.cursor.skipped_bytes = SKIPPABLE_HEADER_BYTES as u64 + u64::from(u32::from_le_bytes(*size));
             return None;
         }
         if magic != FRAME_MAGIC {
@@ -80,27 +71,22 @@ impl ZstdScanner {
             return Some(ScanEvent::Start(start));
         }
         self.content_bytes = header.content_bytes;
-        self.skipped_bytes = 4 + header.bytes as u64;
+        self.cursor.skipped_bytes = 4 + header.bytes as u64;
         self.place = Place::Block { has_checksum: header.has_checksum };
         None
     }
 }
 
-impl Scanner for ZstdScanner {
-    fn scan(&mut self, input: &[u8]) -> ScanStep {
-        let mut consumed = 0;
-        let event = loop {
-            let skipped = self.skipped_bytes.min((input.len() - consumed) as u64);
-            consumed += skipped as usize;
-            self.skipped_bytes -= skipped;
-            if self.skipped_bytes > 0 {
-                break ScanEvent::NeedsInput;
-            }
-            if let Some(event) = self.step(&input[consumed..], self.position + consumed as u64) {
-                break event;
-            }
+impl ElementScanner for ZstdScanner {
+    fn cursor(&mut self) -> &mut Cursor {
+        &mut self.cursor
+    }
+
+    fn step(&mut self, rest: &[u8], offset: u64) -> (usize, Option<ScanEvent>) {
+        let event = match self.place {
+            Place::Frame { is_reported } => self.scan_frame(rest, offset, is_reported),
+            Place::Block { has_checksum } => self.scan_block(rest, has_checksum),
         };
-        self.position += consumed as u64;
-        ScanStep { consumed, event }
+        (0, event)
     }
 }

@@ -159,8 +159,8 @@ impl Decoders {
         self.decoded_sections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of sections of compressed shards that other cores have decoded ahead of the indexing of the shards.
-    pub fn decoded_sections(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn decoded_sections(&self) -> u64 {
         self.decoded_sections.load(Ordering::Relaxed)
     }
 

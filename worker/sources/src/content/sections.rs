@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use feedline_compression::{Boundary, DecodeError, Event, ScanEvent, Scanner, StreamDecoder};
 use feedline_data::compression::{AccessPoint, Codec};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use crate::error::SourceError;
@@ -45,15 +45,15 @@ pub(super) struct Sections<'a> {
     /// Whether the scanner finds no more starts.
     is_scanned: bool,
     decoder_bytes: u64,
-    running: VecDeque<Running<'a>>,
+    running: VecDeque<Running>,
 }
 
 /// A section that a thread decodes.
-struct Running<'a> {
+struct Running {
     start: AccessPoint,
-    task: JoinHandle<DecodedSection>,
-    /// Held until the caller has the section.
-    memory: SemaphorePermit<'a>,
+    /// The section holds its memory, also if it is dropped while the thread decodes.
+    task: JoinHandle<(DecodedSection, OwnedSemaphorePermit)>,
+    memory_bytes: u64,
 }
 
 /// A decoded section.
@@ -105,8 +105,8 @@ impl<'a> Sections<'a> {
 
     /// The memory of the sections, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let running: usize = self.running.iter().map(|running| running.memory.num_permits()).sum();
-        self.input.len() as u64 + running as u64 * 1024
+        let running: u64 = self.running.iter().map(|running| running.memory_bytes).sum();
+        self.input.len() as u64 + running
     }
 
     /// Whether sections may begin at later boundaries.
@@ -137,7 +137,7 @@ impl<'a> Sections<'a> {
         let Some(first) = self.running.pop_front() else { return Ok(None) };
         self.fill().await?;
         match first.task.await {
-            Ok(section) => {
+            Ok((section, _)) => {
                 self.object.decoders().count_section();
                 Ok(Some(section))
             }
@@ -203,8 +203,8 @@ impl<'a> Sections<'a> {
         let bytes = (end.bit_offset / 8 - self.input_start) as usize;
         let input_bytes = (bytes + LOOKAHEAD_BYTES).min(self.input.len());
         let max_content = self.content_bytes.unwrap_or(MAX_CONTENT_BYTES);
-        let memory = input_bytes as u64 + max_content + self.decoder_bytes;
-        let Some(memory) = self.object.decoders().sections().try_acquire(memory) else {
+        let memory_bytes = input_bytes as u64 + max_content + self.decoder_bytes;
+        let Some(memory) = self.object.decoders().sections().try_acquire(memory_bytes) else {
             self.end = Some(end);
             if self.running.is_empty() {
                 // Other shards use the memory, or it is too small for this one.
@@ -230,9 +230,9 @@ impl<'a> Sections<'a> {
         };
         // A little more than the content, because a decoder reports a boundary after it had room for another byte.
         let max_content = max_content as usize + 1;
-        let task = tokio::task::spawn_blocking(move || section.decode(end_bit, max_content));
+        let task = tokio::task::spawn_blocking(move || (section.decode(end_bit, max_content), memory));
         let start = std::mem::replace(&mut self.next, end);
-        self.running.push_back(Running { start, task, memory });
+        self.running.push_back(Running { start, task, memory_bytes });
         self.input.drain(..bytes);
         self.input_start += bytes as u64;
         self.scanned -= bytes;

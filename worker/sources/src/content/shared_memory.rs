@@ -1,10 +1,12 @@
 //! An amount of memory that several tasks share, which wait for each other.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// An amount of memory.
 pub(super) struct SharedMemory {
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     /// The number of permits, which are KiB.
     all: u32,
 }
@@ -12,7 +14,7 @@ pub(super) struct SharedMemory {
 impl SharedMemory {
     pub(super) fn new(bytes: u64) -> Self {
         let all = kib(bytes).max(1);
-        Self { permits: Semaphore::new(all as usize), all }
+        Self { permits: Arc::new(Semaphore::new(all as usize)), all }
     }
 
     /// Waits for a part of the memory. A larger part than all of the memory waits for all of it.
@@ -22,8 +24,8 @@ impl SharedMemory {
     }
 
     /// Returns a part of the memory, if it is free.
-    pub(super) fn try_acquire(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
-        self.permits.try_acquire_many(kib(bytes)).ok()
+    pub(super) fn try_acquire(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).try_acquire_many_owned(kib(bytes)).ok()
     }
 }
 
