@@ -351,6 +351,7 @@ demand: release ## Measure how fast autoscaling follows a change of demand, with
 
 compressed: release ## Measure the CPU time of indexing and reading compressed files: ROUNDS=3
 	@$(call environment,target/compressed-python,benches/requirements-compressed.txt,--no-deps,the measurement needs zlib-ng)
+	@cargo build $(QUIET) --release --workspace --example resume_bytes
 	@target/compressed-python/bin/python -B benches/compressed.py
 
 throttle: release ## Measure 48 workers that share a throttled store, behind a proxy before SeaweedFS: SECONDS=60 ONLY=plain,bandwidth

@@ -10,11 +10,13 @@ For each codec, prints a Markdown table with the following values:
 - index: the size of the stored index, divided by the size of the content
 - the speed of the library and of the indexing pass, in content bytes per second of CPU time
 
-Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content, and how fast
-one large file is indexed on two cores, divided by the same on one core.
+Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content, how many
+bytes a resume at a random row of a `.jsonl.gz` with 1 GiB of content decompresses before its first row, and how fast one large file is
+indexed on two cores, divided by the same on one core.
 
 Rounds are interleaved, and the table contains medians. Exits with status 1 if the indexing of gzip is below 0.8, if reading is below
-0.85, or if an index exceeds 1.5 %, or 0.5 % for photographs. `make compressed` builds Feedline in release mode and runs this script.
+0.85, if an index exceeds 1.5 %, or 0.5 % for photographs, or if a resume decompresses more than 2 MiB. `make compressed` builds
+Feedline in release mode and runs this script.
 """
 
 import bz2
@@ -46,6 +48,8 @@ SHARDS = 4
 WORKERS = 2
 MIN_INDEXING = {"gzip": 0.8}
 MIN_READING, MAX_INDEX, MAX_IMAGE_INDEX = 0.85, 0.015, 0.005
+RESUME_BYTES = ROOT / "target/release/examples/resume_bytes"
+RESUME_FILE_BYTES, RESUMED_ROWS, MAX_RESUME_BYTES = 1 << 30, 200, 2 << 20
 SHARD_BYTES = int(os.environ.get("SHARD_MIB", "64")) << 20
 PIECE = 1 << 16
 
@@ -184,18 +188,29 @@ def sentences():
         yield lines[at]
 
 
-def write_data(folder):
-    """Writes JSON lines of about 1 KiB, and compresses them with each codec."""
-    (folder / "plain").mkdir()
+def lines():
+    """Yields JSON lines of about 1 KiB without an end."""
     text = sentences()
     row = 0
+    while True:
+        parts = [next(text) for _ in range(6 + row * 7 % 17)]
+        yield json.dumps({"id": row, "url": f"https://example.org/{row * 7919 % 100003}", "text": " ".join(parts)}) + "\n"
+        row += 1
+
+
+def write_lines(path, source, size):
+    with path.open("w") as target:
+        while target.tell() < size:
+            target.write(next(source))
+
+
+def write_data(folder):
+    """Writes files of JSON lines, and compresses them with each codec."""
+    (folder / "plain").mkdir()
+    source = lines()
     for shard in range(SHARDS):
         path = folder / "plain" / f"{shard}.jsonl"
-        with path.open("w") as target:
-            while target.tell() < SHARD_BYTES:
-                parts = [next(text) for _ in range(6 + row * 7 % 17)]
-                target.write(json.dumps({"id": row, "url": f"https://example.org/{row * 7919 % 100003}", "text": " ".join(parts)}) + "\n")
-                row += 1
+        write_lines(path, source, SHARD_BYTES)
         for name, codec in CODECS.items():
             (folder / name).mkdir(exist_ok=True)
             codec.compress(path)
@@ -253,6 +268,18 @@ def image_index(folder):
     index = folder / "index-images"
     feedline("index", pipeline, "--index-dir", index)
     return stored_bytes(index) / content
+
+
+def resume_bytes(folder):
+    """The numbers of bytes that resumes at random rows of a large gzip file decompress before their first row."""
+    plain = folder / "large.jsonl"
+    write_lines(plain, lines(), RESUME_FILE_BYTES)
+    Gzip.compress(plain)
+    plain.unlink()
+    file = plain.with_name(plain.name + Gzip.ending)
+    done = subprocess.run([str(RESUME_BYTES), str(file), str(RESUMED_ROWS)], check=True, capture_output=True, text=True)
+    file.unlink()
+    return json.loads(done.stdout)
 
 
 def speedup(folder, name, codec):
@@ -317,6 +344,10 @@ def main():
             images = image_index(folder)
             mark = limits.mark(images <= MAX_IMAGE_INDEX, f"photographs: an index of {images:.2%}")
             print(f"\nThe index of a .tar.gz of photographs has {images:.2%}{mark} of the size of its content.")
+        resumed = resume_bytes(folder)
+        mark = limits.mark(resumed["max"] <= MAX_RESUME_BYTES, f"a resume decompresses {resumed['max'] / 2**20:.2f} MiB")
+        print(f"\nA resume at one of {RESUMED_ROWS} random rows of a .jsonl.gz with 1 GiB of content decompresses at most "
+              f"{resumed['max'] / 2**20:.2f} MiB{mark} (median {resumed['median'] / 2**20:.2f} MiB).")
         print("\n| one file | indexing on two cores / on one |")
         print("|---|---|")
         for name, codec in DIVISIBLE.items():
