@@ -66,6 +66,14 @@ class Cache:
         (entry / COMPLETE).touch()
         return entry
 
+    def keep_latest(self, pattern: str, count: int) -> None:
+        """Removes all but the last used entries whose names match a pattern, unless another run uses them."""
+        complete = [entry for entry in self.directory.glob(f"{pattern}-*") if (entry / COMPLETE).exists()]
+        for entry in sorted(complete, key=last_use, reverse=True)[count:]:
+            with self._lock(entry.name.rpartition("-")[0], wait=False) as is_locked:
+                if is_locked:
+                    remove(entry)
+
     def remove_unused(self, days: float = UNUSED_DAYS) -> None:
         """Removes the entries that no run has used for this number of days."""
         for entry in [path for path in self.directory.glob("*-*") if path.is_dir()]:

@@ -6,7 +6,8 @@ Usage: crates.py restore  copies them into target/debug, if it does not exist
 The entry of the third-party crates is determined by the compiler, the packages in Cargo.lock, their features and the profiles. The
 entry of the workspace's crates is that of the last build of a clone in the same folder, because some crates contain its path. It
 contains a digest of each source file and folder: one with the same content gets the time that it had in that build, and any other
-is newer than all crates. Cargo checks each restored crate as usual: one that does not fit costs time, and is never used.
+is newer than all crates. Cargo checks each restored crate as usual. It does not notice that a crate was compiled with other files of
+the same third-party crates, so the entry is only used with those that it was saved with.
 """
 
 import hashlib
@@ -29,10 +30,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # The folders of Cargo with the state of each crate, the results of build scripts, and the libraries.
 FOLDERS = [".fingerprint", "build", "deps"]
 DEPENDENCIES = ["dependencies", "dev-dependencies", "build-dependencies"]
-# Digests and times of the files and folders of the clone in which the workspace's crates were built.
-SOURCES = "sources.json"
+# The third-party crates that the workspace's crates were compiled with, and the digests and times of the files of their clone.
+BUILD = "build.json"
 # Old entries have gigabytes, and are of use only for older commits.
 UNUSED_DAYS = 7
+MAX_OWN_ENTRIES = 2
 
 
 def main() -> None:
@@ -56,57 +58,74 @@ def restore(root: Path, cache: Cache) -> None:
     shutil.rmtree(partial, ignore_errors=True)  # The run that copied it was killed.
     try:
         copy_entry(entry, partial)
-        own = restore_own(root, cache, digest, partial)
+        restored = "third-party crates"
+        with cache.lock_entry(own_name(root), digest) as own:
+            if own is not None and (build := load_build(own))["third_party"] == identity(entry, entry):
+                copy_entry(own, partial)
+                changed = restore_times(root, build["sources"])
+                restored = f"crates, {changed} files and folders have changed,"
         partial.rename(debug)
-    except (OSError, shutil.Error) as error:  # Without them, the build only takes longer.
+    except (OSError, shutil.Error, ValueError) as error:  # Without them, the build only takes longer.
         shutil.rmtree(partial, ignore_errors=True)
-        print(f"cannot restore the compiled crates from {entry}: {error}", file=sys.stderr)
+        print(f"cannot restore the compiled crates from {cache.directory}: {error}", file=sys.stderr)
         return
-    print(f"restored the compiled third-party crates{own} in {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"restored the compiled {restored} in {time.monotonic() - begin:.0f} s", flush=True)
 
 
-def restore_own(root: Path, cache: Cache, digest: str, partial: Path) -> str:
-    """Copies the workspace's crates into a folder, and returns what it did."""
-    with cache.lock_entry(own_name(root), digest) as entry:
-        if entry is None:
-            return ""
-        copy_entry(entry, partial)
-        before = json.loads((entry / SOURCES).read_text())
+def restore_times(root: Path, before: dict) -> int:
+    """Gives unchanged files and folders the times that they had in a build. Returns the number of the others."""
     sources = read_sources(root)
-    unchanged = 0
+    is_changed = {name: before.get(name, [None])[0] != content for name, (content, _) in sources.items()}
     # Cargo compares times. A changed file may be older than the crates, for example in an unpacked archive.
     now = time.time_ns()
-    for name, (content, _) in sources.items():
-        known, changed_at = before.get(name, (None, now))
-        os.utime(root / name, ns=(now, changed_at if known == content else now))
-        unchanged += known == content
-    return f", and those of the workspace with {len(sources) - unchanged} changed files and folders,"
+    for name in sources:
+        # In a folder with other names, the compiler may find other files.
+        keeps_time = not is_changed[name] and not is_changed.get(str(Path(name).parent), False)
+        os.utime(root / name, ns=(now, before[name][1] if keeps_time else now), follow_symlinks=False)
+    return sum(is_changed.values())
 
 
 def save(root: Path, cache: Cache) -> None:
     """Saves the crates of the last complete build."""
-    own, digest = own_crates(root), entry_digest(root)
-
-    def save_own(entry: Path) -> None:
-        copy_crates(root, entry, lambda crate: crate in own)
-        (entry / SOURCES).write_text(json.dumps(read_sources(root)))
-
+    own, digest, name = own_crates(root), entry_digest(root), own_name(root)
     try:
-        cache.provide("debug", digest, lambda entry: copy_crates(root, entry, lambda crate: crate not in own))
-        if not is_saved(root, cache, digest):
-            cache.replace(own_name(root), digest, save_own)
-    except (OSError, SystemExit, shutil.Error) as error:
+        third_party = cache.provide("debug", digest, lambda entry: copy_crates(root, entry, lambda crate: crate not in own))
+        build = {"third_party": identity(root / "target/debug", third_party), "sources": read_sources(root)}
+
+        def save_own(entry: Path) -> None:
+            copy_crates(root, entry, lambda crate: crate in own)
+            (entry / BUILD).write_text(json.dumps(build))
+
+        with cache.lock_entry(name, digest) as entry:
+            is_saved = entry is not None and contents(load_build(entry)) == contents(build)
+        if not is_saved and build["third_party"] == identity(third_party, third_party):
+            cache.replace(name, digest, save_own)
+        cache.keep_latest("own.*", MAX_OWN_ENTRIES)
+        cache.remove_unused(UNUSED_DAYS)
+    except (OSError, SystemExit, shutil.Error, ValueError) as error:
         print(f"cannot keep the compiled crates in {cache.directory}: {error}", file=sys.stderr)
-    cache.remove_unused(UNUSED_DAYS)
 
 
-def is_saved(root: Path, cache: Cache, digest: str) -> bool:
-    """Whether the cache has the workspace's crates of these sources."""
-    with cache.lock_entry(own_name(root), digest) as entry:
-        if entry is None:
-            return False
-        saved, now = json.loads((entry / SOURCES).read_text()), read_sources(root)
-        return {name: content for name, (content, _) in saved.items()} == {name: content for name, (content, _) in now.items()}
+def load_build(entry: Path) -> dict:
+    try:
+        return json.loads((entry / BUILD).read_text())
+    except (OSError, ValueError):  # The entry is damaged, and is replaced.
+        return {"third_party": "", "sources": {}}
+
+
+def contents(build: dict) -> tuple[str, dict[str, str]]:
+    """Returns what determines the crates of a build: all but the times of the files."""
+    return build["third_party"], {name: content for name, (content, _) in build["sources"].items()}
+
+
+def identity(folder: Path, entry: Path) -> str:
+    """Returns a digest of the sizes and times of files in a folder of Cargo: of the third-party libraries that an entry contains."""
+    digest = hashlib.sha256()
+    for file in sorted((entry / "deps").iterdir()):
+        found = folder / "deps" / file.name
+        state = (found.stat().st_size, found.stat().st_mtime_ns) if found.exists() else None
+        digest.update(repr((file.name, state)).encode())
+    return digest.hexdigest()
 
 
 def own_name(root: Path) -> str:
@@ -120,11 +139,16 @@ def read_sources(root: Path) -> dict[str, tuple[str, int]]:
         if Path(folder) == root:
             folders[:] = [name for name in folders if name not in ["target", ".git"]]
         else:
-            content = sha256("\0".join(sorted([*folders, *files])).encode())
+            content = sha256(os.fsencode("\0".join(sorted([*folders, *files]))))
             sources[str(Path(folder).relative_to(root))] = (content, Path(folder).stat().st_mtime_ns)
         for file in (Path(folder, name) for name in files):
-            if not file.is_symlink():
-                sources[str(file.relative_to(root))] = (sha256(file.read_bytes()), file.stat().st_mtime_ns)
+            if file.is_symlink():
+                content = os.fsencode(os.readlink(file))
+            elif file.is_file():
+                content = file.read_bytes()
+            else:  # A socket or a pipe.
+                continue
+            sources[str(file.relative_to(root))] = (sha256(content), file.lstat().st_mtime_ns)
     return sources
 
 
@@ -133,7 +157,7 @@ def sha256(data: bytes) -> str:
 
 
 def copy_entry(entry: Path, target: Path) -> None:
-    ignored = shutil.ignore_patterns(COMPLETE, SOURCES)
+    ignored = shutil.ignore_patterns(COMPLETE, BUILD)
     shutil.copytree(entry, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
 
 

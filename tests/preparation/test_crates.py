@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,7 @@ def build(root: Path) -> tuple[list[str], str]:
         ({"lower/data/two": ""}, ["lower", "upper"], "1"),
         ({"lower/data/one": None, "lower/data/two": ""}, ["lower", "upper"], "1"),
         ({"lower/src/part.rs": None, "lower/src/part/mod.rs": "pub fn one() -> u32 { 5 }\n"}, ["lower", "upper"], "5"),
+        ({"upper/src/other.rs": ""}, ["upper"], "1"),
     ],
 )
 def test_crates_of_the_workspace_are_compiled_again_if_their_sources_have_changed(
@@ -133,6 +135,44 @@ def test_crates_of_the_workspace_are_compiled_again_if_their_sources_have_change
     write_clone(tmp_path / "other", {})
     crates.restore(tmp_path / "other", cache)
     assert build(tmp_path / "other")[0] == ["lower", "upper"], "crates contain the path of their clone"
+
+
+def test_crates_of_the_workspace_are_used_only_with_the_third_party_crates_that_they_were_compiled_with(tmp_path, cache):
+    crates.save(write_build(tmp_path / "first").parents[1], cache)
+    library = "target/debug/deps/libserde_json-0123456789abcdef.rlib"
+    own = "target/debug/deps/libfeedline_data-0123456789abcdef.rlib"
+    for is_equal in [True, False]:
+        shutil.rmtree(tmp_path / "first/target/debug")
+        crates.restore(tmp_path / "first", cache)
+        assert (tmp_path / "first" / library).exists()
+        assert (tmp_path / "first" / own).exists() == is_equal
+        [saved] = cache.directory.glob("debug-*/deps/libserde_json-*.rlib")
+        os.utime(saved, (1, 1))
+
+
+def test_only_the_last_clones_keep_their_crates(tmp_path, cache):
+    for number in range(4):
+        crates.save(write_build(tmp_path / str(number)).parents[1], cache)
+        for age, entry in enumerate(sorted(cache.directory.glob("own.*/.complete"), key=lambda file: file.stat().st_mtime)):
+            os.utime(entry, (time.time() - 100 + age,) * 2)
+    kept = {entry.name.partition("-")[0] for entry in cache.directory.glob("own.*")}
+    assert kept == {crates.own_name(tmp_path / str(number)) for number in [2, 3]}
+
+
+def test_a_damaged_entry_only_costs_time(tmp_path, cache):
+    root = tmp_path / "first"
+    own = root / "target/debug/deps/libfeedline_data-0123456789abcdef.rlib"
+    for is_restored in [False, True]:
+        crates.save(write_build(root).parents[1], cache)
+        if not is_restored:
+            [build] = cache.directory.glob("own.*/build.json")
+            build.write_text("{")
+        shutil.rmtree(root / "target")
+        crates.restore(root, cache)
+        assert own.exists() == is_restored
+        assert (root / "target/debug/deps/libserde_json-0123456789abcdef.rlib").exists()
+        shutil.rmtree(root / "target")
+        shutil.rmtree(cache.directory / next(cache.directory.glob("debug-*")).name)
 
 
 def test_the_digest_depends_on_the_packages_and_not_on_the_crates_of_the_workspace():

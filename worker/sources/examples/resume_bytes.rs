@@ -29,7 +29,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for number in 0..count {
         let row = random(number) % index.rows();
         let block = block_of(&index.blocks, row).ok_or("the index has fewer rows than it states")?;
-        let read = BlockRead { shard: &shard, block, compression: index.compression.as_ref(), schema, rows: None };
+        let read =
+            BlockRead { shard: &shard, block, compression: index.compression.as_ref(), schema, rows: None };
         let before = decompressed_bytes(&metrics);
         let rows = dataset.read_block(&read).await?;
         if rows.batch.num_rows() != block.rows as usize {
@@ -39,7 +40,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     decompressed.sort_unstable();
     let (median, max) = (decompressed.get(decompressed.len() / 2), decompressed.last());
-    println!("{{\"rows\": {}, \"median\": {}, \"max\": {}}}", index.rows(), median.unwrap_or(&0), max.unwrap_or(&0));
+    println!(
+        "{{\"rows\": {}, \"median\": {}, \"max\": {}}}",
+        index.rows(),
+        median.unwrap_or(&0),
+        max.unwrap_or(&0)
+    );
     Ok(())
 }
 
