@@ -24,6 +24,7 @@ def cache(tmp_path, monkeypatch) -> Cache:
 
 
 def write_build(root: Path) -> Path:
+    """Writes the files of a build that do not exist."""
     debug = root / "target/debug"
     for name in [
         ".fingerprint/serde-json-0123456789abcdef/lib-serde_json",
@@ -36,8 +37,9 @@ def write_build(root: Path) -> Path:
         "feedline",
     ]:
         file = debug / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(name)
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name)
     return debug
 
 
@@ -152,6 +154,7 @@ def test_crates_of_the_workspace_are_used_only_with_the_third_party_crates_that_
 
 def test_only_the_last_clones_keep_their_crates(tmp_path, cache):
     for number in range(4):
+        crates.restore(tmp_path / str(number), cache)
         crates.save(write_build(tmp_path / str(number)).parents[1], cache)
         for age, entry in enumerate(sorted(cache.directory.glob("own.*/.complete"), key=lambda file: file.stat().st_mtime)):
             os.utime(entry, (time.time() - 100 + age,) * 2)
@@ -163,6 +166,7 @@ def test_a_damaged_entry_only_costs_time(tmp_path, cache):
     root = tmp_path / "first"
     own = root / "target/debug/deps/libfeedline_data-0123456789abcdef.rlib"
     for is_restored in [False, True]:
+        crates.restore(root, cache)
         crates.save(write_build(root).parents[1], cache)
         if not is_restored:
             [build] = cache.directory.glob("own.*/build.json")
@@ -172,7 +176,6 @@ def test_a_damaged_entry_only_costs_time(tmp_path, cache):
         assert own.exists() == is_restored
         assert (root / "target/debug/deps/libserde_json-0123456789abcdef.rlib").exists()
         shutil.rmtree(root / "target")
-        shutil.rmtree(cache.directory / next(cache.directory.glob("debug-*")).name)
 
 
 def test_the_digest_depends_on_the_packages_and_not_on_the_crates_of_the_workspace():
