@@ -1,5 +1,5 @@
 //! gzip files (RFC 1952): members, each with a deflate stream. Decoding can start at every deflate block. Files of zlib streams
-//! (RFC 1950) differ only in the headers and trailers.
+//! (RFC 1950) differ only in the headers and trailers. The members of bgzip are so small that only their starts are reported.
 //!
 //! An access point stores a sparse window: the bytes of the last 32 KiB to which later matches refer. zlib-ng and
 //! zlib-rs do not report matches, so the decoder is our own. `rapidgzip-core` reads a local file itself, with whole windows.
@@ -53,6 +53,8 @@ pub(crate) struct GzipDecoder {
     inflate: Inflate,
     /// The content of the current member; `None` after a start within the member.
     member: Option<MemberContent>,
+    /// Whether the member states its size.
+    is_sized: bool,
     /// Number of bytes before the write position that belong to the member, up to the size of the window.
     available: usize,
     history: Vec<u8>,
@@ -68,6 +70,7 @@ impl GzipDecoder {
             state: State::Header(HeaderReader::new(framing)),
             inflate: Inflate::new(),
             member: Some(MemberContent::new(framing)),
+            is_sized: false,
             available: 0,
             history: Vec::new(),
             offset: 0,
@@ -115,6 +118,7 @@ impl GzipDecoder {
             match &mut self.state {
                 State::Header(header) => {
                     if header.push(byte).map_err(|reason| (at, reason))? {
+                        self.is_sized = header.states_size();
                         self.start_member();
                         return Ok((at + 1, FrameEvent::Deflate));
                     }
@@ -219,6 +223,7 @@ impl StreamDecoder for GzipDecoder {
                 match event {
                     InflateEvent::ContentFull => break Event::ContentFull,
                     InflateEvent::NeedsInput => break Event::NeedsInput,
+                    InflateEvent::EndOfBlock if self.is_sized => continue,
                     InflateEvent::EndOfBlock => {
                         let end = (self.offset + consumed as u64) * 8;
                         let bit_offset = end - u64::from(self.inflate.partial_bits());

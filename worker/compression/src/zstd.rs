@@ -14,6 +14,8 @@ const FRAME_MAGIC: u32 = 0xfd2f_b528;
 /// The last 4 bits of the magic of a skippable frame are arbitrary.
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
 const SKIPPABLE_HEADER_BYTES: usize = 8;
+/// Number of bytes with which libzstd begins a frame.
+const FIRST_INPUT_BYTES: usize = 5;
 /// Memory of a decoder without its window.
 const CONTEXT_BYTES: usize = 512 << 10;
 
@@ -30,15 +32,12 @@ pub(crate) struct ZstdDecoder {
 #[derive(Debug, Clone, Copy)]
 enum State {
     /// Before a frame. `is_reported` states that the decoder has reported the boundary, or that it starts here.
-    Frame {
-        is_reported: bool,
-    },
-    InFrame,
+    Frame { is_reported: bool },
+    /// In a frame. libzstd next needs `next_bytes`, up to the header of the next block. `is_full` states that it may still have content
+    /// for which there was no room.
+    InFrame { next_bytes: usize, is_full: bool },
     /// In a skippable frame.
-    Skip {
-        remaining_bytes: u64,
-        is_reported: bool,
-    },
+    Skip { remaining_bytes: u64, is_reported: bool },
 }
 
 impl ZstdDecoder {
@@ -109,11 +108,13 @@ impl ZstdDecoder {
         let reset = self.context.reset(ResetDirective::SessionOnly);
         reset.map_err(|code| DecodeError::new(offset, get_error_name(code)))?;
         self.window_bytes = self.window_bytes.max(header.window_bytes);
-        self.state = State::InFrame;
+        self.state = State::InFrame { next_bytes: FIRST_INPUT_BYTES, is_full: false };
         Ok(None)
     }
 
-    fn decode_frame(
+    /// Decodes at most one block: an error of libzstd hides all that the call has decoded, and the content before damage must not depend
+    /// on the room for it.
+    fn decode_block(
         &mut self,
         input: &[u8],
         is_last: bool,
@@ -121,7 +122,10 @@ impl ZstdDecoder {
         filled: usize,
         consumed: &mut usize,
     ) -> Result<Option<Event>, DecodeError> {
-        let mut source = InBuffer::around(&input[*consumed..]);
+        let State::InFrame { next_bytes, is_full } = self.state else { return Ok(None) };
+        let rest = &input[*consumed..];
+        let given = if is_full { &[] } else { &rest[..rest.len().min(next_bytes)] };
+        let mut source = InBuffer::around(given);
         let start = filled + self.produced;
         let capacity = content.len();
         let (result, end) = {
@@ -133,18 +137,22 @@ impl ZstdDecoder {
         *consumed += used;
         self.produced += end - start;
         let offset = self.position + *consumed as u64;
-        let remaining = result.map_err(|code| {
+        let next_bytes = result.map_err(|code| {
             DecodeError::new(
                 offset,
                 format!("the zstd data is damaged ({}): compress the file again", get_error_name(code)),
             )
         })?;
-        if remaining == 0 {
+        if next_bytes == 0 {
             self.state = State::Frame { is_reported: false };
             return Ok(None);
         }
+        self.state = State::InFrame { next_bytes, is_full: end == capacity };
         if end == capacity {
             return Ok(Some(Event::ContentFull));
+        }
+        if is_full {
+            return Ok(None);
         }
         if *consumed == input.len() {
             return if is_last { Err(DecodeError::truncated(offset)) } else { Ok(Some(Event::NeedsInput)) };
@@ -171,7 +179,7 @@ impl StreamDecoder for ZstdDecoder {
                 State::Frame { is_reported } => {
                     self.start_frame(input, is_last, is_reported, &mut consumed)?
                 }
-                State::InFrame => self.decode_frame(input, is_last, content, filled, &mut consumed)?,
+                State::InFrame { .. } => self.decode_block(input, is_last, content, filled, &mut consumed)?,
                 State::Skip { remaining_bytes, is_reported } => {
                     let skipped = remaining_bytes.min((input.len() - consumed) as u64);
                     consumed += skipped as usize;

@@ -273,7 +273,7 @@ impl DatasetPart {
             true => graph_description::index(&object).await?,
             false => shard_values::index(self.reader.as_ref(), &object, &self.selection, false).await?,
         };
-        let digest = object.finish_digest().await?;
+        let digest = object.finish_digest(index.compression.is_some()).await?;
         Ok(IndexedShard { index, digest })
     }
 

@@ -52,10 +52,11 @@ impl DigestRecorder {
         state.end > 0 && state.parts.is_empty()
     }
 
-    /// Returns the range that is missing for a digest of all bytes, if the shard was read sequentially almost to its end.
-    pub(crate) fn rest(&self, size_bytes: u64) -> Option<Range<u64>> {
+    /// Returns the range that is missing for a digest of all bytes, if the shard was read sequentially, and the range has at most
+    /// `max_bytes`.
+    pub(crate) fn rest(&self, size_bytes: u64, max_bytes: u64) -> Option<Range<u64>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_short = size_bytes.saturating_sub(state.end) <= MAX_REST_BYTES;
+        let is_short = size_bytes.saturating_sub(state.end) <= max_bytes;
         (state.end > 0 && state.end < size_bytes && state.parts.is_empty() && is_short)
             .then_some(state.end..size_bytes)
     }
@@ -122,11 +123,11 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_shard_is_known_after_sequential_reads() {
-        assert_eq!(recorded(&[0..30]).rest(BYTES.len() as u64), Some(30..BYTES.len() as u64));
-        assert_eq!(recorded(&[0..30]).rest(30), None);
-        assert_eq!(recorded(&[0..30]).rest(31 + MAX_REST_BYTES), None);
-        assert_eq!(recorded(&[0..10, 20..30]).rest(BYTES.len() as u64), None);
-        assert_eq!(recorded(&[]).rest(BYTES.len() as u64), None, "a format that reads nothing");
+        assert_eq!(recorded(&[0..30]).rest(BYTES.len() as u64, MAX_REST_BYTES), Some(30..BYTES.len() as u64));
+        assert_eq!(recorded(&[0..30]).rest(30, MAX_REST_BYTES), None);
+        assert_eq!(recorded(&[0..30]).rest(31 + MAX_REST_BYTES, MAX_REST_BYTES), None);
+        assert_eq!(recorded(&[0..10, 20..30]).rest(BYTES.len() as u64, u64::MAX), None);
+        assert_eq!(recorded(&[]).rest(BYTES.len() as u64, u64::MAX), None, "a format that reads nothing");
     }
 
     proptest! {

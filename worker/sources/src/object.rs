@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use self::attempt_timer::AttemptTimer;
 use crate::content::{Decoders, FileCompression};
-use crate::digest::DigestRecorder;
+use crate::digest::{DigestRecorder, MAX_REST_BYTES};
 use crate::error::{STORE_FIX, SourceError};
 use crate::local::{self, LocalFile};
 use crate::location::Location;
@@ -142,12 +142,16 @@ impl Object {
         self.digest.as_ref().is_some_and(DigestRecorder::is_sequential)
     }
 
-    /// Returns the digest of the bytes that were read. Reads the rest of a shard that was read almost completely. Requests the
-    /// checksum of the store for other shards.
-    pub(crate) async fn finish_digest(&self) -> Result<Option<ShardDigest>, SourceError> {
+    /// Returns the digest of the bytes that were read. Reads the rest of a shard that was read almost completely, and of a compressed
+    /// shard: how far it was read before a defect depends on the cores. Requests the checksum of the store for other shards.
+    pub(crate) async fn finish_digest(
+        &self,
+        is_compressed: bool,
+    ) -> Result<Option<ShardDigest>, SourceError> {
         let Some(recorder) = &self.digest else { return Ok(None) };
-        if let Some(rest) = recorder.rest(self.shard.size_bytes) {
-            self.read(rest).await?;
+        let max_rest_bytes = if is_compressed { u64::MAX } else { MAX_REST_BYTES };
+        while let Some(rest) = recorder.rest(self.shard.size_bytes, max_rest_bytes) {
+            self.read(rest.start..rest.end.min(rest.start + MAX_REST_BYTES)).await?;
         }
         let digest = recorder.finish(self.shard.size_bytes);
         if digest.is_whole() || !self.may_have_checksum() {
@@ -245,11 +249,11 @@ impl Object {
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         if let Some(shard) = self.small_shard.get().filter(|shard| range.end <= shard.len() as u64) {
             let bytes = shard.slice(range.start as usize..range.end as usize);
-            self.hash(&range, &bytes);
+            self.hash(range.start, &bytes);
             return Ok(bytes);
         }
         let bytes = self.read_unhashed(range.clone()).await?;
-        self.hash(&range, &bytes);
+        self.hash(range.start, &bytes);
         if self.digest.is_some() && range == (0..self.size_bytes()) && bytes.len() <= SMALL_SHARD_BYTES {
             // Another read may have stored the same bytes.
             let _ = self.small_shard.set(bytes.clone());
@@ -257,9 +261,10 @@ impl Object {
         Ok(bytes)
     }
 
-    fn hash(&self, range: &Range<u64>, bytes: &[u8]) {
+    /// Hashes bytes at an offset, which `read_unhashed` has read before they were needed.
+    pub(crate) fn hash(&self, offset: u64, bytes: &[u8]) {
         if let Some(digest) = self.digest.as_ref().filter(|_| !bytes.is_empty()) {
-            digest.record(range.start, bytes);
+            digest.record(offset, bytes);
         }
     }
 
@@ -302,7 +307,7 @@ impl Object {
         let buffers: Vec<Bytes> =
             futures::stream::iter(reads).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
         // Concurrent reads are hashed in the order of the ranges.
-        merged.iter().zip(&buffers).for_each(|(range, bytes)| self.hash(range, bytes));
+        merged.iter().zip(&buffers).for_each(|(range, bytes)| self.hash(range.start, bytes));
         let mut buffer = 0;
         let mut spans = Vec::with_capacity(ranges.len());
         for range in ranges {

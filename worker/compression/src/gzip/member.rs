@@ -60,7 +60,14 @@ pub(super) struct HeaderReader {
     part: Part,
     /// The flags of parts that follow.
     flags: u8,
+    /// The first bytes of the extra field.
+    extra: [u8; 4],
+    extra_bytes: usize,
 }
+
+/// The identification and the size of the subfield with the size of a member, which bgzip writes (Sequence Alignment/Map Format
+/// Specification, section 4.1).
+pub(super) const SIZE_FIELD: [u8; 4] = [b'B', b'C', 2, 0];
 
 #[derive(Debug, Clone, Copy)]
 enum Part {
@@ -76,7 +83,12 @@ enum Part {
 
 impl HeaderReader {
     pub(super) fn new(framing: Framing) -> Self {
-        Self { framing, part: Part::Fixed { at: 0 }, flags: 0 }
+        Self { framing, part: Part::Fixed { at: 0 }, flags: 0, extra: [0; 4], extra_bytes: 0 }
+    }
+
+    /// Whether the member states its size, and is therefore small.
+    pub(super) fn states_size(&self) -> bool {
+        self.extra == SIZE_FIELD
     }
 
     /// Whether no byte was read.
@@ -86,6 +98,10 @@ impl HeaderReader {
 
     /// Reads the next byte. Returns whether the header is complete.
     pub(super) fn push(&mut self, byte: u8) -> Result<bool, String> {
+        if let (Part::Extra { .. }, Some(extra)) = (self.part, self.extra.get_mut(self.extra_bytes)) {
+            *extra = byte;
+            self.extra_bytes += 1;
+        }
         self.part = match self.part {
             Part::Fixed { .. } if self.framing == Framing::Zlib => Part::Zlib { first: byte },
             Part::Zlib { first } if Framing::is_zlib_start(first, byte) => return Ok(self.next_part()),

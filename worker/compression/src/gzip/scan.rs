@@ -3,6 +3,7 @@
 
 use feedline_data::compression::AccessPoint;
 
+use super::member::SIZE_FIELD;
 use crate::scanner::{ScanEvent, ScanStep, ScannedStart, Scanner};
 
 /// The identification of a member with the flag for an extra field.
@@ -10,8 +11,6 @@ const MAGIC: [u8; 4] = [0x1f, 0x8b, 8, 4];
 /// The header without the extra field.
 const HEADER_BYTES: usize = 12;
 const TRAILER_BYTES: usize = 8;
-/// The identification and the size of the subfield with the size of the member.
-const SIZE_FIELD: [u8; 4] = [b'B', b'C', 2, 0];
 
 /// Finds the members of a bgzip file.
 pub(crate) struct BgzipScanner {

@@ -76,17 +76,23 @@ impl ContentBlocks {
             Self::Plain(builder) => (builder.finish(), Vec::new()),
             Self::Compressed(selector) => selector.finish(),
         };
-        (blocks, compression(window, points))
+        let end = blocks.last().map_or(0, |block| block.offset + block.bytes);
+        (blocks, compression(window, points, end))
     }
 }
 
-/// The compression of a shard whose window is at its end, or at a defect.
-pub(crate) fn compression(window: &ContentWindow<'_>, points: Vec<AccessPoint>) -> Option<ShardCompression> {
+/// The compression of a shard whose window is at its end, or at a defect after the rows that end at `end`.
+pub(crate) fn compression(
+    window: &ContentWindow<'_>,
+    points: Vec<AccessPoint>,
+    end: u64,
+) -> Option<ShardCompression> {
     let ContentWindow::Compressed(window) = window else { return None };
     Some(ShardCompression {
         codec: window.codec(),
-        content_bytes: window.end(),
-        readable_bytes: window.readable_bytes(),
+        // How much more is decoded depends on the cores.
+        content_bytes: window.known_end().unwrap_or(end),
+        readable_bytes: window.readable_bytes(end),
         decoder_bytes: window.decoder_bytes(),
         points,
     })

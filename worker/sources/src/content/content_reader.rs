@@ -200,10 +200,10 @@ impl ContentReader {
 
 /// Estimates the offset in the shard after the compressed data of all content before `offset`. 0 without an index.
 fn estimated_end(source: RangeSource<'_>, offset: u64) -> u64 {
-    source.compression.map_or(0, |compression| compressed_end(compression, source.object, offset))
+    source.compression.map_or(0, |compression| compressed_end(compression, offset))
 }
 
-fn compressed_end(compression: &ShardCompression, object: &Object, offset: u64) -> u64 {
+fn compressed_end(compression: &ShardCompression, offset: u64) -> u64 {
     let next = compression.points.partition_point(|point| point.content_offset < offset);
     let at = |point: usize| {
         let point = &compression.points[point];
@@ -211,7 +211,7 @@ fn compressed_end(compression: &ShardCompression, object: &Object, offset: u64) 
     };
     let before = next.checked_sub(1).map_or((0, 0), at);
     let is_last = next == compression.points.len();
-    let after = if is_last { (compression.content_bytes, object.size_bytes()) } else { at(next) };
+    let after = if is_last { (compression.content_bytes, compression.readable_bytes) } else { at(next) };
     let content = u128::from(after.0.saturating_sub(before.0)).max(1);
     let compressed = u128::from(after.1.saturating_sub(before.1));
     let part = u128::from(offset.min(after.0).saturating_sub(before.0)) * compressed / content;

@@ -51,6 +51,8 @@ pub struct Decoders {
     indexing: OnceLock<SharedMemory>,
     /// The memory of sections that are decoded ahead of the indexing of their shards. Set when the first shard has sections.
     sections: OnceLock<SharedMemory>,
+    /// One permit for each core. Set with `sections`.
+    section_threads: OnceLock<Arc<Semaphore>>,
     /// Minimum size of a section in a shard.
     section_bytes: AtomicU64,
     /// The number of sections that were decoded ahead and used.
@@ -89,6 +91,7 @@ impl Default for Decoders {
             sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
             indexing: OnceLock::new(),
             sections: OnceLock::new(),
+            section_threads: OnceLock::new(),
             section_bytes: AtomicU64::new(DEFAULT_SECTION_BYTES),
             decoded_sections: AtomicU64::new(0),
             cores: OnceLock::new(),
@@ -147,6 +150,11 @@ impl Decoders {
     pub(super) fn sections(&self) -> &SharedMemory {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         self.sections.get_or_init(|| SharedMemory::new(limit_bytes))
+    }
+
+    /// Limits the threads that decode sections.
+    pub(super) fn section_threads(&self) -> &Arc<Semaphore> {
+        self.section_threads.get_or_init(|| Arc::new(Semaphore::new(self.cores())))
     }
 
     /// Minimum size in a shard of a section that is decoded ahead.

@@ -4,16 +4,15 @@ use std::collections::VecDeque;
 
 use feedline_compression::{Boundary, DecodeError, Event, StreamDecoder};
 use feedline_data::compression::{AccessPoint, Codec};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::decoders::DecoderMemory;
 use super::indexing_memory::IndexingMemory;
 use super::metrics;
-use super::sections::{DecodedSection, Sections};
+use super::sections::{DecodedSection, READ_BYTES, Sections, SectionsState};
 use crate::error::SourceError;
 use crate::object::Object;
 
-/// Number of compressed bytes per read.
-const READ_BYTES: u64 = 4 << 20;
 /// Number of bytes by which the content grows at most before the caller sees them.
 const CHUNK_BYTES: usize = 512 << 10;
 /// Minimum distance of two boundaries that are collected.
@@ -24,6 +23,8 @@ const MAX_LOOKBACK: u64 = 256 << 10;
 const MAX_ROW_END_BYTES: usize = 16 << 10;
 /// Maximum size of the compressed data that determines a state.
 const LOOKAHEAD_BYTES: usize = 256 << 10;
+/// Number of compressed bytes after which sections may begin again, after others used the memory or the cores.
+const PAUSE_BYTES: u64 = 8 << 20;
 
 /// A part of the content of a compressed shard, which moves forward.
 pub(crate) struct DecompressingWindow<'a> {
@@ -35,6 +36,8 @@ pub(crate) struct DecompressingWindow<'a> {
     /// The part of the memory for which the shard waits, and the size of the decoder in it.
     pub(super) memory: IndexingMemory<'a>,
     held_decoder_bytes: u64,
+    /// The largest size of a decoder of the shard.
+    max_decoder_bytes: usize,
     /// Compressed bytes from `input_start`. The first `consumed` of them are decoded.
     input: Vec<u8>,
     input_start: u64,
@@ -47,18 +50,22 @@ pub(crate) struct DecompressingWindow<'a> {
     candidates: VecDeque<Candidate>,
     /// The boundary at the end of the content, if the decoder has just reported it.
     boundary: Option<Boundary>,
-    /// What other cores decode.
-    ahead: Ahead<'a>,
+    /// The sections that other cores decode.
+    sections: SectionsAhead<'a>,
+    /// The end of the last section in the content, and its memory, until the caller has passed it.
+    section: Option<(u64, OwnedSemaphorePermit)>,
     /// Whether the content ends at `filled`.
     is_ended: bool,
     error: Option<DecodeError>,
 }
 
 /// The sections that other cores decode.
-enum Ahead<'a> {
-    /// No section has begun. Sections may begin at the next boundary.
-    NotBegun,
-    Sections(Box<Sections<'a>>),
+enum SectionsAhead<'a> {
+    /// Sections may begin at the next boundary from an offset in the shard on.
+    NotBegun {
+        from: u64,
+    },
+    Begun(Box<Sections<'a>>),
     /// No further section begins.
     Ended,
 }
@@ -86,6 +93,7 @@ impl<'a> DecompressingWindow<'a> {
             counted: DecoderMemory::new(object.decoders()),
             memory: IndexingMemory::new(object.decoders()),
             held_decoder_bytes: 0,
+            max_decoder_bytes: 0,
             input,
             input_start: 0,
             consumed: 0,
@@ -94,7 +102,8 @@ impl<'a> DecompressingWindow<'a> {
             filled: 0,
             candidates: VecDeque::new(),
             boundary: None,
-            ahead: Ahead::NotBegun,
+            sections: SectionsAhead::NotBegun { from: 0 },
+            section: None,
             is_ended: false,
             error: None,
         }
@@ -133,13 +142,18 @@ impl<'a> DecompressingWindow<'a> {
 
     /// The memory of a decoder of the shard.
     pub(crate) fn decoder_bytes(&self) -> u64 {
-        (self.decoder.memory_bytes() + self.decoder.history_bytes()) as u64
+        (self.max_decoder_bytes.max(self.decoder.memory_bytes()) + self.decoder.history_bytes()) as u64
     }
 
-    /// Number of bytes of the shard that were decoded without an error.
-    pub(crate) fn readable_bytes(&self) -> u64 {
+    /// Number of bytes of the shard before an error, or before the last boundary of the content up to `offset`.
+    pub(crate) fn readable_bytes(&self, offset: u64) -> u64 {
         let decoded = self.input_start + self.consumed as u64;
-        self.error.as_ref().map_or(decoded, |error| error.offset.min(self.object.size_bytes()))
+        match (&self.error, self.boundary_before(offset)) {
+            (Some(error), _) => error.offset.min(self.object.size_bytes()),
+            // How much more is decoded depends on the cores.
+            (None, Some((index, _))) if !self.is_ended => self.candidates[index].boundary.bit_offset / 8,
+            (None, _) => decoded,
+        }
     }
 
     pub(crate) fn bytes(&self, offset: u64) -> &[u8] {
@@ -223,7 +237,8 @@ impl<'a> DecompressingWindow<'a> {
     /// Makes room for at least `needed` bytes of content. Bytes before `offset` are dropped, except those that windows need. The caller
     /// waits for `missing` bytes.
     fn make_room(&mut self, offset: u64, missing: usize, needed: usize) {
-        if self.content.len() - self.filled >= needed {
+        let is_passed = self.section.as_ref().is_some_and(|(end, _)| *end <= offset);
+        if self.content.len() - self.filled >= needed && !is_passed {
             return;
         }
         let end = self.decoded_end();
@@ -238,6 +253,10 @@ impl<'a> DecompressingWindow<'a> {
         let wanted = self.filled + missing.min(self.filled).max(CHUNK_BYTES).max(needed);
         if self.content.len() < wanted {
             self.content.resize(wanted, 0);
+        } else if is_passed {
+            self.content.truncate(wanted);
+            self.content.shrink_to_fit();
+            self.section = None;
         }
     }
 
@@ -275,32 +294,53 @@ impl<'a> DecompressingWindow<'a> {
     /// Returns the section that begins at the end of the content, if another core has decoded it.
     async fn next_section(&mut self) -> Result<Option<DecodedSection>, SourceError> {
         let Some(boundary) = self.boundary.take() else { return Ok(None) };
-        if matches!(self.ahead, Ahead::Ended) {
-            return Ok(None);
+        match self.sections {
+            SectionsAhead::Ended => return Ok(None),
+            SectionsAhead::NotBegun { from } if boundary.bit_offset / 8 < from => return Ok(None),
+            SectionsAhead::NotBegun { .. } | SectionsAhead::Begun(_) => {}
         }
         let Some(state) = self.decoder.continuation(&boundary) else { return Ok(None) };
-        if matches!(self.ahead, Ahead::NotBegun) {
+        if let SectionsAhead::NotBegun { .. } = self.sections {
             let input = &self.input[(boundary.bit_offset / 8 - self.input_start) as usize..];
             let start =
                 AccessPoint { bit_offset: boundary.bit_offset, content_offset: 0, state: state.clone() };
             let decoder_bytes = self.decoder.memory_bytes() as u64;
-            let sections = Sections::new(self.object, self.codec, start, input, decoder_bytes);
-            self.ahead = sections.map_or(Ahead::Ended, |sections| Ahead::Sections(Box::new(sections)));
+            self.sections = match Sections::new(self.object, self.codec, start, input, decoder_bytes) {
+                Ok(sections) => SectionsAhead::Begun(Box::new(sections)),
+                Err(reason) => self.sections_after(reason),
+            };
         }
-        let Ahead::Sections(sections) = &mut self.ahead else { return Ok(None) };
-        let found = sections.at(&boundary, &state).await?;
-        if found.is_none() && !sections.has_more() {
-            self.end_sections();
+        let SectionsAhead::Begun(sections) = &mut self.sections else { return Ok(None) };
+        let found = sections.take_section_at(&boundary, &state).await?;
+        let reason = sections.state();
+        if found.is_none() && reason != SectionsState::Continue {
+            self.end_sections(reason);
         }
         Ok(found)
     }
 
+    fn sections_after(&self, reason: SectionsState) -> SectionsAhead<'a> {
+        match reason {
+            SectionsState::Ended => SectionsAhead::Ended,
+            SectionsState::Continue | SectionsState::Paused => {
+                SectionsAhead::NotBegun { from: self.input_start + self.consumed as u64 + PAUSE_BYTES }
+            }
+        }
+    }
+
     /// Continues with one decoder. What was read for further sections need not be read again.
-    fn end_sections(&mut self) {
-        let Ahead::Sections(sections) = std::mem::replace(&mut self.ahead, Ahead::Ended) else { return };
+    fn end_sections(&mut self, reason: SectionsState) {
+        let next = self.sections_after(reason);
+        let SectionsAhead::Begun(sections) = std::mem::replace(&mut self.sections, next) else { return };
         let (start, input) = sections.into_input();
+        self.extend_input(start, &input);
+    }
+
+    /// Adds compressed data that begins at an offset in the shard, up to the end of the known data.
+    fn extend_input(&mut self, start: u64, input: &[u8]) {
         let end = self.input_start + self.input.len() as u64;
         if let Some(next) = end.checked_sub(start).and_then(|known| input.get(known as usize..)) {
+            self.object.hash(end, next);
             self.input.extend_from_slice(next);
         }
     }
@@ -317,10 +357,10 @@ impl<'a> DecompressingWindow<'a> {
             self.collect(boundary);
         }
         self.filled = end;
-        let input_end = self.input_start + self.input.len() as u64;
-        let known = (input_end - section.input_start) as usize;
-        self.input.extend_from_slice(section.input.get(known..).unwrap_or_default());
+        self.section = Some((self.decoded_end(), section.memory));
+        self.extend_input(section.input_start, &section.input);
         self.consumed = (section.input_start - self.input_start) as usize + section.consumed;
+        self.max_decoder_bytes = self.max_decoder_bytes.max(self.decoder.memory_bytes());
         self.decoder = section.decoder;
         self.boundary = section.end;
         if let Some(error) = section.error {
@@ -359,9 +399,9 @@ impl<'a> DecompressingWindow<'a> {
     }
 
     fn count_memory(&mut self) {
-        let ahead_bytes = match &self.ahead {
-            Ahead::Sections(sections) => sections.memory_bytes(),
-            Ahead::NotBegun | Ahead::Ended => 0,
+        let ahead_bytes = match &self.sections {
+            SectionsAhead::Begun(sections) => sections.input_bytes(),
+            SectionsAhead::NotBegun { .. } | SectionsAhead::Ended => 0,
         };
         self.counted.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64 + ahead_bytes);
     }

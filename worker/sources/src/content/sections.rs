@@ -5,23 +5,29 @@
 //! The content, the boundaries and the errors are therefore those of one decoder.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_compression::{Boundary, DecodeError, Event, ScanEvent, Scanner, StreamDecoder};
 use feedline_data::compression::{AccessPoint, Codec};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
+use super::decoders::DecoderMemory;
+use super::shared_memory::kib;
 use crate::error::SourceError;
 use crate::object::Object;
 
 /// Number of compressed bytes per read.
-const READ_BYTES: u64 = 4 << 20;
+pub(super) const READ_BYTES: u64 = 4 << 20;
 /// A shard with fewer sections than this has none, because one core soon decodes it.
 const MIN_SECTIONS: u64 = 4;
-/// Maximum size of a section in the shard.
-const MAX_SECTION_BYTES: usize = 64 << 20;
-/// Maximum size of the content of a section whose size is unknown before.
-const MAX_CONTENT_BYTES: u64 = 8 << 20;
+/// Number of bytes between two sections from which they would begin too rarely.
+const MAX_SECTION_BYTES: usize = 32 << 20;
+/// Maximum size of the content of a section. After more, the decoder of the section continues in turn.
+const MAX_CONTENT_BYTES: u64 = 32 << 20;
+/// The same for a section whose size is unknown before.
+const MAX_UNKNOWN_CONTENT_BYTES: u64 = 8 << 20;
 /// Number of compressed bytes after a section that its decoder may need to report the boundary: the header of the next block.
 const LOOKAHEAD_BYTES: usize = 2 << 10;
 /// Size by which the content of a section grows.
@@ -36,24 +42,43 @@ pub(super) struct Sections<'a> {
     input: Vec<u8>,
     input_start: u64,
     scanned: usize,
+    /// The memory of `input`, or less.
+    input_memory: OwnedSemaphorePermit,
     /// The start of the next section.
     next: AccessPoint,
     /// The end of the next section, if it is found.
     end: Option<AccessPoint>,
     /// The size of the content of the next section, if it is known.
     content_bytes: Option<u64>,
-    /// Whether the scanner finds no more starts.
-    is_scanned: bool,
+    /// The memory of the decoder of a section.
     decoder_bytes: u64,
-    running: VecDeque<Running>,
+    running: VecDeque<RunningSection>,
+    state: SectionsState,
 }
 
-/// A section that a thread decodes.
-struct Running {
+/// Whether further sections begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SectionsState {
+    /// There may be further sections.
+    Continue,
+    /// Other shards use the memory or the cores. Sections may begin later.
+    Paused,
+    /// The rest of the shard has no sections.
+    Ended,
+}
+
+/// A section that a thread decodes. The thread stops when it is dropped.
+struct RunningSection {
     start: AccessPoint,
-    /// The section holds its memory, also if it is dropped while the thread decodes.
-    task: JoinHandle<(DecodedSection, OwnedSemaphorePermit)>,
-    memory_bytes: u64,
+    task: JoinHandle<DecodedSection>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Drop for RunningSection {
+    fn drop(&mut self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        self.task.abort();
+    }
 }
 
 /// A decoded section.
@@ -70,48 +95,58 @@ pub(super) struct DecodedSection {
     /// The boundary at which the section ends. `None` if its decoder must continue.
     pub(super) end: Option<Boundary>,
     pub(super) error: Option<DecodeError>,
+    /// A part of the memory of all sections, which the content uses.
+    pub(super) memory: OwnedSemaphorePermit,
+    /// The memory that is counted.
+    _counted: DecoderMemory,
 }
 
 impl<'a> Sections<'a> {
-    /// Begins to decode sections from a boundary on. `input` is compressed data from the byte that contains the boundary. `None` if the
-    /// shard has no sections, or the worker has one core.
+    /// Begins to decode sections from a boundary on. `input` is compressed data from the byte that contains the boundary.
+    ///
+    /// # Errors
+    /// Returns the reason why no sections begin.
     pub(super) fn new(
         object: &'a Object,
         codec: Codec,
         start: AccessPoint,
         input: &[u8],
         decoder_bytes: u64,
-    ) -> Option<Self> {
+    ) -> Result<Self, SectionsState> {
+        let decoders = object.decoders();
         let input_start = start.bit_offset / 8;
-        let min_bytes = object.decoders().section_bytes() * MIN_SECTIONS;
-        if object.decoders().cores() == 1 || object.size_bytes().saturating_sub(input_start) < min_bytes {
-            return None;
+        let min_bytes = decoders.section_bytes() * MIN_SECTIONS;
+        if decoders.cores() == 1 || object.size_bytes().saturating_sub(input_start) < min_bytes {
+            return Err(SectionsState::Ended);
         }
-        Some(Self {
+        let scanner = feedline_compression::scanner(codec, &start).ok_or(SectionsState::Ended)?;
+        let input_memory =
+            decoders.sections().try_acquire(input.len() as u64).ok_or(SectionsState::Paused)?;
+        Ok(Self {
             object,
             codec,
-            scanner: feedline_compression::scanner(codec, &start)?,
+            scanner,
             input: input.to_vec(),
             input_start,
             scanned: 0,
+            input_memory,
             next: start,
             end: None,
             content_bytes: Some(0),
-            is_scanned: false,
             decoder_bytes,
             running: VecDeque::new(),
+            state: SectionsState::Continue,
         })
     }
 
-    /// The memory of the sections, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        let running: u64 = self.running.iter().map(|running| running.memory_bytes).sum();
-        self.input.len() as u64 + running
+    /// The memory of the compressed data, in bytes.
+    pub(super) fn input_bytes(&self) -> u64 {
+        self.input.len() as u64
     }
 
-    /// Whether sections may begin at later boundaries.
-    pub(super) fn has_more(&self) -> bool {
-        !self.running.is_empty() || !self.is_scanned
+    /// Whether further sections begin.
+    pub(super) fn state(&self) -> SectionsState {
+        if self.running.is_empty() { self.state } else { SectionsState::Continue }
     }
 
     /// Returns the section that begins at a boundary which the decoder before it has reported. `state` is the state of the boundary. The
@@ -119,7 +154,7 @@ impl<'a> Sections<'a> {
     ///
     /// # Errors
     /// Returns an error if the shard cannot be read.
-    pub(super) async fn at(
+    pub(super) async fn take_section_at(
         &mut self,
         boundary: &Boundary,
         state: &[u8],
@@ -127,60 +162,62 @@ impl<'a> Sections<'a> {
         self.fill().await?;
         let Some(first) = self.running.front() else { return Ok(None) };
         if boundary.bit_offset < first.start.bit_offset {
-            // A section may end before the start of the next one, if its content is large.
+            // The section before may end early, if its content is large.
             return Ok(None);
         }
         if boundary.bit_offset > first.start.bit_offset || state != first.start.state {
-            self.stop();
+            self.end();
             return Ok(None);
         }
-        let Some(first) = self.running.pop_front() else { return Ok(None) };
+        let Some(mut first) = self.running.pop_front() else { return Ok(None) };
         self.fill().await?;
-        match first.task.await {
-            Ok((section, _)) => {
-                self.object.decoders().count_section();
-                Ok(Some(section))
-            }
+        let section = (&mut first.task).await.ok();
+        if section.is_some() {
+            self.object.decoders().count_section();
+        } else {
             // The thread has panicked. The caller decodes the section and finds out why.
-            Err(_) => {
-                self.stop();
-                Ok(None)
-            }
+            self.end();
         }
+        Ok(section)
     }
 
     /// Compressed data after the sections, and its offset. The caller needs it once there are no more sections.
-    pub(super) fn into_input(self) -> (u64, Vec<u8>) {
+    pub(super) fn into_input(mut self) -> (u64, Vec<u8>) {
+        self.input.truncate(READ_BYTES as usize);
+        self.input.shrink_to_fit();
         (self.input_start, self.input)
     }
 
-    fn stop(&mut self) {
+    fn end(&mut self) {
         self.running.clear();
-        (self.is_scanned, self.end) = (true, None);
+        (self.state, self.end) = (SectionsState::Ended, None);
     }
 
     /// Begins sections until each core has one.
     async fn fill(&mut self) -> Result<(), SourceError> {
+        if self.state == SectionsState::Paused {
+            self.state = SectionsState::Continue;
+        }
         while self.running.len() < self.object.decoders().cores() && self.find_end().await? && self.begin() {}
         Ok(())
     }
 
     /// Finds the end of the next section. Returns whether there is one.
     async fn find_end(&mut self) -> Result<bool, SourceError> {
-        while self.end.is_none() && !self.is_scanned {
+        while self.end.is_none() && self.state == SectionsState::Continue {
             let scanned = self.scanner.scan(&self.input[self.scanned..]);
             self.scanned += scanned.consumed;
             match scanned.event {
                 ScanEvent::Start(start) => {
-                    self.content_bytes =
-                        self.content_bytes.zip(start.content_bytes).map(|(sum, bytes)| sum + bytes);
+                    let sum = self.content_bytes.zip(start.content_bytes);
+                    self.content_bytes = sum.and_then(|(sum, bytes)| sum.checked_add(bytes));
                     let bytes = start.point.bit_offset / 8 - self.input_start;
                     if bytes >= self.object.decoders().section_bytes() {
                         self.end = Some(start.point);
                     }
                 }
                 ScanEvent::NeedsInput => self.read_more().await?,
-                ScanEvent::Stop => self.is_scanned = true,
+                ScanEvent::Stop => self.state = SectionsState::Ended,
             }
         }
         Ok(self.end.is_some())
@@ -189,35 +226,43 @@ impl<'a> Sections<'a> {
     async fn read_more(&mut self) -> Result<(), SourceError> {
         let (end, size) = (self.input_start + self.input.len() as u64, self.object.size_bytes());
         if end == size || self.input.len() >= MAX_SECTION_BYTES {
-            self.is_scanned = true;
+            self.state = SectionsState::Ended;
             return Ok(());
         }
-        let next = self.object.read(end..size.min(end + READ_BYTES)).await?;
+        let next = end..size.min(end + READ_BYTES);
+        let Some(memory) = self.object.decoders().sections().try_acquire(next.end - next.start) else {
+            self.state = SectionsState::Paused;
+            return Ok(());
+        };
+        self.input_memory.merge(memory);
+        // The digest contains the bytes when they are decoded in turn.
+        let next = self.object.read_unhashed(next).await?;
         self.input.extend_from_slice(&next);
         Ok(())
     }
 
-    /// Begins to decode the next section, if there is memory for it. Returns whether it has begun.
+    /// Begins to decode the next section, if a core and memory are free. Returns whether it has begun.
     fn begin(&mut self) -> bool {
         let Some(end) = self.end.take() else { return false };
+        let decoders = self.object.decoders();
         let bytes = (end.bit_offset / 8 - self.input_start) as usize;
         let input_bytes = (bytes + LOOKAHEAD_BYTES).min(self.input.len());
-        let max_content = self.content_bytes.unwrap_or(MAX_CONTENT_BYTES);
-        let memory_bytes = input_bytes as u64 + max_content + self.decoder_bytes;
-        let Some(memory) = self.object.decoders().sections().try_acquire(memory_bytes) else {
-            self.end = Some(end);
-            if self.running.is_empty() {
-                // Other shards use the memory, or it is too small for this one.
-                self.stop();
-            }
+        let max_content = self.content_bytes.unwrap_or(MAX_UNKNOWN_CONTENT_BYTES).min(MAX_CONTENT_BYTES);
+        let memory_bytes =
+            (input_bytes as u64).saturating_add(max_content).saturating_add(self.decoder_bytes);
+        let thread = Arc::clone(decoders.section_threads()).try_acquire_owned();
+        let (Ok(thread), Some(memory)) = (thread, decoders.sections().try_acquire(memory_bytes)) else {
+            (self.end, self.state) = (Some(end), SectionsState::Paused);
             return false;
         };
         let (codec, point, end_bit) = (self.codec, self.next.clone(), end.bit_offset);
         let (input, input_start) = (self.input[..input_bytes].to_vec(), self.input_start);
         let Ok(decoder) = feedline_compression::resume(codec, &point) else {
-            self.stop();
+            self.end();
             return false;
         };
+        let mut counted = DecoderMemory::new(decoders);
+        counted.set(memory_bytes);
         let section = DecodedSection {
             decoder,
             input,
@@ -227,30 +272,55 @@ impl<'a> Sections<'a> {
             boundaries: Vec::new(),
             end: None,
             error: None,
+            memory,
+            _counted: counted,
         };
-        // A little more than the content, because a decoder reports a boundary after it had room for another byte.
-        let max_content = max_content as usize + 1;
-        let task = tokio::task::spawn_blocking(move || (section.decode(end_bit, max_content), memory));
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let limits = SectionLimits {
+            end_bit,
+            // A little more than the content, because a decoder reports a boundary after it had room for another byte.
+            content_bytes: max_content as usize + 1,
+            decoder_bytes: self.decoder_bytes as usize,
+            is_cancelled: Arc::clone(&is_cancelled),
+        };
+        let task = tokio::task::spawn_blocking(move || {
+            let section = section.decode(&limits);
+            drop(thread);
+            section
+        });
         let start = std::mem::replace(&mut self.next, end);
-        self.running.push_back(Running { start, task, memory_bytes });
+        self.running.push_back(RunningSection { start, task, is_cancelled });
         self.input.drain(..bytes);
         self.input_start += bytes as u64;
         self.scanned -= bytes;
         self.content_bytes = Some(0);
+        let unused = self.input_memory.num_permits().saturating_sub(kib(self.input.len() as u64) as usize);
+        drop(self.input_memory.split(unused));
         true
     }
 }
 
+/// Where the decoder of a section stops.
+struct SectionLimits {
+    /// The boundary at which the section ends.
+    end_bit: u64,
+    content_bytes: usize,
+    decoder_bytes: usize,
+    is_cancelled: Arc<AtomicBool>,
+}
+
 impl DecodedSection {
-    /// Decodes up to the boundary at a bit, or until the content has a maximum size.
-    fn decode(mut self, end_bit: u64, max_content: usize) -> Self {
+    /// Decodes up to the end of the section, or as far as the limits allow.
+    fn decode(mut self, limits: &SectionLimits) -> Self {
         let mut filled = 0;
-        loop {
+        while !limits.is_cancelled.load(Ordering::Relaxed)
+            && self.decoder.memory_bytes() <= limits.decoder_bytes
+        {
             if filled == self.content.len() {
-                if filled == max_content {
+                if filled == limits.content_bytes {
                     break;
                 }
-                self.content.resize((filled + filled.max(CHUNK_BYTES)).min(max_content), 0);
+                self.content.resize((filled + filled.max(CHUNK_BYTES)).min(limits.content_bytes), 0);
             }
             let step = self.decoder.decode(&self.input[self.consumed..], false, &mut self.content, filled);
             filled += self.decoder.produced();
@@ -260,7 +330,7 @@ impl DecodedSection {
                     match step.event {
                         Event::Boundary(boundary) => {
                             self.boundaries.push((boundary, filled));
-                            if boundary.bit_offset >= end_bit {
+                            if boundary.bit_offset >= limits.end_bit {
                                 self.end = Some(boundary);
                                 break;
                             }

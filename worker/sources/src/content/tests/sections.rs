@@ -1,13 +1,15 @@
 //! Tests of sections of compressed shards that other cores decode: the index, the rows and the defects are those of one core.
 
 use feedline_data::compression::Codec;
-use feedline_data::manifest::{Shard, ShardIndex};
+use feedline_data::manifest::{Shard, ShardDigest, ShardIndex};
 use feedline_data::pipeline::{Format, Source};
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 use proptest::prelude::*;
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 use super::codecs::{bzip2_file, xz_blocks, zstd_frames};
 use super::{archive, gzip, json_lines, records};
@@ -39,6 +41,11 @@ fn files(content: &[u8]) -> Vec<(Codec, Vec<u8>)> {
     vec![
         (Codec::Gzip, bgzip(content)),
         (Codec::Zstd, zstd_frames(content, 40_000)),
+        // The windows and blocks of these frames are larger.
+        (
+            Codec::Zstd,
+            [zstd_frames(&content[..30_000], 9_000), zstd_frames(&content[30_000..], 150_000)].concat(),
+        ),
         (Codec::Bzip2, bzip2_file(content, 1)),
         (Codec::Xz, xz_blocks(content, 50_000)),
         (Codec::Bzip2, halves().flat_map(|part| bzip2_file(part, 1)).collect()),
@@ -58,14 +65,18 @@ fn shard(file: &[u8], format: Format, cores: usize) -> (Fixture, Arc<Stores>) {
     (Fixture { directory, dataset }, stores)
 }
 
-async fn index(file: &[u8], format: Format, cores: usize) -> (ShardIndex, u64) {
+/// The shard, without its version, and the number of sections that were used.
+async fn index(file: &[u8], format: Format, cores: usize) -> (ShardIndex, Option<ShardDigest>, u64) {
     let (fixture, stores) = shard(file, format, cores);
-    let Shard { mut index, .. } = fixture.index().await.unwrap();
-    assert_eq!(stores.decoders().used_bytes(), 0, "all memory is released");
-    // The window of an access point within a member contains more than later data needs if less of it was read.
-    let compression = index.compression.iter_mut().filter(|compression| compression.codec == Codec::Gzip);
-    compression.flat_map(|compression| &mut compression.points).for_each(|point| point.state.clear());
-    (index, stores.decoders().decoded_sections())
+    let Shard { index, digest, .. } = fixture.index().await.unwrap();
+    // Threads whose sections are not needed end soon.
+    let release = async {
+        while stores.decoders().used_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(600), release).await.expect("all memory is released");
+    (index, digest, stores.decoders().decoded_sections())
 }
 
 #[tokio::test]
@@ -76,10 +87,10 @@ async fn an_index_does_not_depend_on_the_number_of_cores() {
         (Format::WebDataset, archive(200)),
     ] {
         for (codec, file) in files(&content) {
-            let (one, none) = index(&file, format, 1).await;
+            let (one, digest, none) = index(&file, format, 1).await;
             assert!(one.defects.is_empty() && none == 0, "{format:?} {codec:?}: {:?}", one.defects);
-            let (four, sections) = index(&file, format, 4).await;
-            assert!(one == four, "{format:?} {codec:?} differs");
+            let (four, same_digest, sections) = index(&file, format, 4).await;
+            assert!(one == four && digest == same_digest, "{format:?} {codec:?} differs");
             assert!(sections >= 3, "{format:?} {codec:?}: {sections} sections");
         }
     }
@@ -109,11 +120,65 @@ async fn a_false_start_of_a_section_changes_nothing() {
     };
     let outer: Vec<u8> = inner.chunks(40_000).enumerate().flat_map(stored).collect();
     let file = [bgzip(start), outer, bgzip(rest)].concat();
-    let (one, _) = index(&file, Format::Text, 1).await;
-    let (four, _) = index(&file, Format::Text, 4).await;
+    let (one, digest, _) = index(&file, Format::Text, 1).await;
+    let (four, same_digest, _) = index(&file, Format::Text, 4).await;
     let content_bytes = (start.len() + inner.len() + rest.len()) as u64;
     assert_eq!(one.compression.as_ref().map(|one| one.content_bytes), Some(content_bytes));
-    assert!(one == four, "{:?}, {:?}", one.defects, four.defects);
+    assert!(one == four && digest == same_digest, "{:?}, {:?}", one.defects, four.defects);
+}
+
+#[tokio::test]
+async fn a_defect_of_the_content_has_the_same_index_and_digest_on_each_number_of_cores() {
+    for at in [20_000, 300_000, 600_000] {
+        let mut content = records(400);
+        assert!(content.len() > 700_000);
+        content[at..at + 4_000].fill(b'x');
+        for (codec, file) in files(&content) {
+            let (mut one, digest, _) = index(&file, Format::TfRecord, 1).await;
+            assert_eq!(one.defects.len(), 1, "{codec:?}");
+            for cores in [2, 7] {
+                let (mut more, same_digest, _) = index(&file, Format::TfRecord, cores).await;
+                // Some cores have decoders for data after the defect.
+                for index in [&mut one, &mut more] {
+                    index.compression.as_mut().unwrap().decoder_bytes = 0;
+                }
+                assert!(one == more, "{codec:?}: {:?}, {:?}", one.compression, more.compression);
+                assert_eq!(digest, same_digest, "{codec:?}");
+            }
+            assert_eq!(digest, Some(ShardDigest::of_bytes(&file)), "{codec:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_frame_may_state_any_size() {
+    let content = json_lines(9_000);
+    for size in [1 << 40, u64::MAX - 1_000] {
+        let mut file = zstd_frames(&content, 40_000);
+        // A frame with a window of 1 MiB, 8 bytes for the size of its content, and blocks of a repeated byte.
+        file.extend(0xfd2f_b528_u32.to_le_bytes());
+        file.extend([0xc0, 0x50]);
+        file.extend(u64::to_le_bytes(size));
+        file.extend([2, 0, 16, b' '].repeat(20_000));
+        file.extend(zstd_frames(&content, 40_000));
+        let (fixture, _) = shard(&file, Format::Text, 4);
+        let index = fixture.index().await.unwrap().index;
+        let rows = content.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        assert_eq!((index.rows(), index.defects.len()), (rows, 1), "{:?}", index.defects);
+    }
+}
+
+#[tokio::test]
+async fn sections_begin_again_when_memory_is_free_again() {
+    let content = json_lines(30_000);
+    for (codec, file) in files(&content) {
+        let (one, ..) = index(&file, Format::Text, 1).await;
+        let (fixture, stores) = shard(&file, Format::Text, 4);
+        // Not enough for four sections.
+        stores.decoders().set_limit(6 << 20);
+        let few = fixture.index().await.unwrap().index;
+        assert!(one == few, "{codec:?} differs");
+    }
 }
 
 #[tokio::test]
@@ -122,7 +187,7 @@ async fn without_memory_for_sections_one_core_decodes_the_shard() {
     for (codec, file) in files(&content) {
         let (fixture, stores) = shard(&file, Format::Text, 4);
         stores.decoders().set_limit(1 << 10);
-        let one = index(&file, Format::Text, 1).await.0;
+        let (one, ..) = index(&file, Format::Text, 1).await;
         let few = fixture.index().await.unwrap().index;
         assert_eq!((one.blocks, stores.decoders().decoded_sections()), (few.blocks, 0), "{codec:?}");
     }
@@ -133,12 +198,12 @@ proptest! {
 
     #[test]
     fn damaged_shards_have_the_same_rows_and_defects(
-        number in 0_usize..6,
+        number in 0_usize..7,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         end in any::<prop::sample::Index>(),
         is_truncated: bool,
     ) {
-        let content = json_lines(2_500);
+        let content = json_lines(5_000);
         let (codec, mut file) = files(&content).swap_remove(number);
         for (at, byte) in changes {
             let at = at.index(file.len());
@@ -153,7 +218,7 @@ proptest! {
             for cores in [1, 4] {
                 let (fixture, _) = shard(&file, Format::Text, cores);
                 let indexed = fixture.index().await;
-                found.push(indexed.map(|shard| (shard.index.blocks, shard.index.defects)).map_err(|error| error.to_string()));
+                found.push(indexed.map(|shard| (shard.index, shard.digest)).map_err(|error| error.to_string()));
             }
             found
         });
@@ -166,6 +231,6 @@ proptest! {
 async fn ordinary_members_are_decoded_by_one_core() {
     let content = json_lines(6_000);
     let file: Vec<u8> = content.chunks(30_000).flat_map(gzip).collect();
-    let (index, sections) = index(&file, Format::Text, 4).await;
+    let (index, _, sections) = index(&file, Format::Text, 4).await;
     assert_eq!((index.rows(), sections), (6_000, 0));
 }
