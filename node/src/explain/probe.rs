@@ -51,18 +51,27 @@ impl ArrivalWindow {
         self.batches += 1;
     }
 
-    /// Returns the rows per second. `None` before the second batch, and if the batches arrived in less than half of the window: in a burst
-    /// after a long wait, they were computed for longer than they took to arrive.
+    /// Returns the rows per second. `None` before the second batch, and if all batches arrived in less time than passed before or after
+    /// them: in such a burst, they were computed for longer than they took to arrive.
     pub(super) fn rate(&self) -> Option<f64> {
         let ((start, before), (end, after)) = (self.first?, self.last?);
         let arrival = end - start;
-        let is_burst = self.time.is_some_and(|time| arrival < time / 2);
-        (!arrival.is_zero() && !is_burst).then(|| (after - before) as f64 / arrival.as_secs_f64())
+        let wait = self.began.map_or(Duration::ZERO, |began| start.saturating_duration_since(began));
+        let rest = self.time.map_or(Duration::ZERO, |time| time.saturating_sub(wait + arrival));
+        (!arrival.is_zero() && arrival >= wait.max(rest))
+            .then(|| (after - before) as f64 / arrival.as_secs_f64())
+    }
+
+    /// Returns the rows per second of the whole window, also of a burst.
+    fn mean_rate(&self) -> Option<f64> {
+        let ((_, before), (_, after), time) = (self.first?, self.last?, self.time?);
+        (!time.is_zero()).then(|| (after - before) as f64 / time.as_secs_f64())
     }
 
     /// Whether the rate is higher than the rate of `before` by more than the error of one batch.
     fn is_faster_than(&self, before: &Self) -> bool {
-        let (Some(now), Some(then)) = (self.rate(), before.rate()) else { return false };
+        let rates = self.rate().zip(before.rate()).or_else(|| self.mean_rate().zip(before.mean_rate()));
+        let Some((now, then)) = rates else { return false };
         let one_batch_less = f64::from(self.batches.saturating_sub(2)) / f64::from((self.batches - 1).max(1));
         now * one_batch_less > MIN_SPEEDUP * then
     }
@@ -167,8 +176,25 @@ mod tests {
             counted.record(begun + Duration::from_secs(2) + Duration::from_millis(batch), 32 * batch);
         }
         assert_eq!(counted.until(begun + Duration::from_secs(3)).rate(), None);
-        counted.record(begun + Duration::from_millis(3_600), 320);
-        assert_eq!(counted.until(begun + Duration::from_secs(3)).rate(), Some(200.0));
+        counted.record(begun + Duration::from_millis(4_600), 320);
+        assert_eq!(counted.until(begun + Duration::from_secs(5)).rate(), Some(320.0 / 2.6));
+    }
+
+    #[test]
+    fn a_burst_is_compared_by_its_whole_window() {
+        let begun = Instant::now();
+        let window = |batches: u64, gap_ms: u64| {
+            let mut counted = ArrivalWindow::new(begun);
+            for batch in 0..batches {
+                counted.record(begun + Duration::from_millis(1_500 + gap_ms * batch), 32 * (batch + 1));
+            }
+            counted.until(begun + Duration::from_secs(3))
+        };
+        assert_eq!(window(10, 1).rate(), None);
+        assert!(window(40, 1).is_faster_than(&window(10, 1)));
+        assert!(window(40, 30).is_faster_than(&window(10, 1)));
+        assert!(!window(10, 100).is_faster_than(&window(10, 1)));
+        assert!(window(2, 1_500).rate().is_some(), "evenly spaced batches are no burst");
     }
 
     #[test]

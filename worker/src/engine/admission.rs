@@ -145,13 +145,18 @@ impl Engine {
         self.start_group(state, candidate, in_use)
     }
 
-    /// Returns the bytes of the budget in use, not counting idle buffers. If the next group does not fit, evicts cached rows that
-    /// no job uses, and then requests the memory of graphs that no job uses.
+    /// Returns the bytes of the budget in use, not counting idle buffers. If the next group does not fit, evicts blocks that only
+    /// the next pass needs and cached rows that no job uses, and then requests the memory of graphs that no job uses.
     fn bytes_in_use(&self, state: &mut EngineState) -> u64 {
         let in_use = || self.used_bytes_without_idle();
         let working = state.leases.jobs().filter_map(|(id, _)| state.jobs.get(&id));
         let next = working.map(|job| job.group_bytes(job.group_rows(self.memory_bytes()))).max().unwrap_or(0);
         let used = in_use();
+        if used + next <= self.memory_bytes() {
+            return used;
+        }
+        let missing = (used + next).saturating_sub(self.memory_bytes());
+        let used = if self.resources.reading.blocks.free_used_up(missing) { in_use() } else { used };
         if used + next <= self.memory_bytes() {
             return used;
         }

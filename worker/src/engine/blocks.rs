@@ -1,7 +1,7 @@
 //! The cache of blocks with small rows, which neighbouring splits share. Its capacity in bytes is shared by all jobs.
 //! It first evicts blocks whose rows were all used, which only the next pass needs, and then the least recently used blocks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use feedline_data::ids::JobId;
@@ -28,10 +28,17 @@ struct State {
     entries: HashMap<BlockKey, Entry>,
     held_bytes: u64,
     clock: u64,
+    /// The cached blocks that the current pass still needs, by the time of their last use.
+    needed: BTreeMap<u64, BlockKey>,
+    /// The cached blocks whose rows were all used, by the time of their last use.
+    used_up: BTreeMap<u64, BlockKey>,
+    /// The longest time after which a pass has used a block again that an earlier pass had used up.
+    max_reuse_time: u64,
 }
 
 struct Entry {
     cell: Cell,
+    /// The time of the last use, which no other block has.
     used: u64,
     /// 0 until the block is read.
     bytes: u64,
@@ -40,12 +47,27 @@ struct Entry {
     unused_rows: u32,
 }
 
-impl Entry {
-    /// The order of evictions. Of the blocks that only the next pass needs, the last one goes first: the next pass reads them in a similar
-    /// order, so the first ones are needed first.
-    fn eviction_order(&self) -> (bool, u64) {
-        let is_needed_now = self.unused_rows > 0;
-        (is_needed_now, if is_needed_now { self.used } else { u64::MAX - self.used })
+impl State {
+    /// The list that contains a block after it was read.
+    fn list_of(&mut self, is_needed: bool) -> &mut BTreeMap<u64, BlockKey> {
+        if is_needed { &mut self.needed } else { &mut self.used_up }
+    }
+
+    fn remove(&mut self, key: BlockKey) -> Option<Entry> {
+        let entry = self.entries.remove(&key)?;
+        if entry.bytes > 0 {
+            self.held_bytes -= entry.bytes;
+            self.list_of(entry.unused_rows > 0).remove(&entry.used);
+        }
+        Some(entry)
+    }
+
+    /// Returns the used-up block that is evicted first. The next pass reads blocks in a similar order, so it needs the last one last.
+    /// One that was not used for much longer than others belongs to splits of other workers now.
+    fn first_used_up(&self) -> Option<BlockKey> {
+        let (used, oldest) = self.used_up.first_key_value()?;
+        let is_abandoned = self.max_reuse_time > 0 && self.clock - used > 2 * self.max_reuse_time;
+        if is_abandoned { Some(*oldest) } else { self.used_up.last_key_value().map(|(_, key)| *key) }
     }
 }
 
@@ -84,12 +106,25 @@ impl BlockCache {
     /// Evicts the blocks of jobs for which `is_retained` returns false.
     pub(crate) fn retain_jobs(&self, is_retained: impl Fn(JobId) -> bool) {
         let mut state = self.lock();
-        let State { entries, held_bytes, .. } = &mut *state;
-        entries.retain(|key, entry| {
-            let is_retained = is_retained(key.job);
-            *held_bytes -= if is_retained { 0 } else { entry.bytes };
-            is_retained
-        });
+        let evicted: Vec<BlockKey> =
+            state.entries.keys().filter(|key| !is_retained(key.job)).copied().collect();
+        for key in evicted {
+            state.remove(key);
+            state.max_reuse_time = 0;
+        }
+    }
+
+    /// Evicts blocks that only the next pass needs, at least `bytes` of them if there are enough. Returns whether it has evicted any.
+    pub(crate) fn free_used_up(&self, bytes: u64) -> bool {
+        let mut state = self.lock();
+        let target = state.held_bytes.saturating_sub(bytes);
+        let before = state.held_bytes;
+        while state.held_bytes > target
+            && let Some(key) = state.first_used_up()
+        {
+            state.remove(key);
+        }
+        state.held_bytes < before
     }
 
     /// Returns a block of `block_rows` rows from the cache, or reads it with `read` if it is not cached. Concurrent requests
@@ -110,29 +145,43 @@ impl BlockCache {
         let mut state = self.lock();
         state.clock += 1;
         let used = state.clock;
-        let new =
-            || Entry { cell: Cell::default(), used, bytes: 0, rows: block_rows, unused_rows: block_rows };
-        let entry = state.entries.entry(key).or_insert_with(new);
-        entry.used = used;
-        Arc::clone(&entry.cell)
+        let Some(entry) = state.entries.get_mut(&key) else {
+            let entry =
+                Entry { cell: Cell::default(), used, bytes: 0, rows: block_rows, unused_rows: block_rows };
+            let cell = Arc::clone(&entry.cell);
+            state.entries.insert(key, entry);
+            return cell;
+        };
+        let before = std::mem::replace(&mut entry.used, used);
+        let (cell, is_needed, is_read) = (Arc::clone(&entry.cell), entry.unused_rows > 0, entry.bytes > 0);
+        if is_read {
+            state.list_of(is_needed).remove(&before);
+            state.list_of(is_needed).insert(used, key);
+        }
+        if !is_needed {
+            state.max_reuse_time = state.max_reuse_time.max(used - before);
+        }
+        cell
     }
 
     fn record_use(&self, key: BlockKey, used_rows: u32, bytes: u64) {
         let mut state = self.lock();
         let Some(entry) = state.entries.get_mut(&key) else { return };
-        let unused_rows = if entry.unused_rows == 0 { entry.rows } else { entry.unused_rows };
+        let was_needed = entry.unused_rows > 0;
+        let unused_rows = if was_needed { entry.unused_rows } else { entry.rows };
         entry.unused_rows = unused_rows.saturating_sub(used_rows);
-        if entry.bytes == 0 {
+        let (used, is_needed, is_new) = (entry.used, entry.unused_rows > 0, entry.bytes == 0);
+        if is_new {
             entry.bytes = bytes.max(1);
             state.held_bytes += bytes.max(1);
+        } else if is_needed != was_needed {
+            state.list_of(was_needed).remove(&used);
         }
+        state.list_of(is_needed).insert(used, key);
         while state.held_bytes > self.capacity_bytes && state.entries.len() > 1 {
-            let loaded = state.entries.iter().filter(|(_, entry)| entry.bytes > 0);
-            let first = loaded.min_by_key(|(_, entry)| entry.eviction_order()).map(|(key, _)| *key);
-            let Some(first) = first else { break };
-            if let Some(entry) = state.entries.remove(&first) {
-                state.held_bytes -= entry.bytes;
-            }
+            let oldest_needed = state.needed.first_key_value().map(|(_, key)| *key);
+            let Some(first) = state.first_used_up().or(oldest_needed) else { break };
+            state.remove(first);
         }
     }
 }
@@ -211,6 +260,44 @@ mod tests {
         // Blocks 2 and 3 exceed the capacity, and are evicted at once, because they were used up last.
         assert_eq!(read_blocks, [0, 1, 2, 3]);
         assert_eq!(cache.held_bytes(), 80);
+        assert!(cache.free_used_up(1));
+        assert_eq!(cache.held_bytes(), 40);
+        assert!(!cache.free_used_up(1), "the pass still needs the other block");
+    }
+
+    /// Reads whole blocks, each with a tenth of the capacity. Returns which were not cached.
+    async fn missed(cache: &BlockCache, blocks: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let missed = Mutex::new(Vec::new());
+        for block in blocks {
+            let read = async {
+                missed.lock().unwrap().push(block);
+                Ok(rows(10))
+            };
+            cache.get_or_read(key(block), (5, 5), read).await.expect("the read succeeds");
+        }
+        missed.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn passes_over_more_blocks_than_fit_find_most_of_those_that_fit() {
+        let cache = BlockCache::new(100);
+        assert_eq!(missed(&cache, 0..15).await.len(), 15);
+        for _ in 0..3 {
+            assert!(missed(&cache, 0..15).await.len() <= 6);
+        }
+    }
+
+    #[tokio::test]
+    async fn blocks_that_other_workers_read_now_leave() {
+        let cache = BlockCache::new(100);
+        for _ in 0..2 {
+            missed(&cache, 0..10).await;
+        }
+        // From now on, this worker reads other blocks.
+        for _ in 0..5 {
+            missed(&cache, 20..30).await;
+        }
+        assert_eq!(missed(&cache, 20..30).await, Vec::<u64>::new());
     }
 
     #[tokio::test]
