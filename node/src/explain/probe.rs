@@ -194,7 +194,7 @@ mod tests {
         assert!(window(40, 1).is_faster_than(&window(10, 1)));
         assert!(window(40, 30).is_faster_than(&window(10, 1)));
         assert!(!window(10, 100).is_faster_than(&window(10, 1)));
-        assert!(window(2, 1_500).rate().is_some(), "evenly spaced batches are no burst");
+        assert!(window(2, 1_500).rate().is_some(), "evenly spaced batches do not arrive in a burst");
     }
 
     #[test]

@@ -52,14 +52,14 @@ impl ScannedStart {
 }
 
 /// The place of a scanner in a file.
-pub(crate) struct Cursor {
+pub(crate) struct ScanCursor {
     /// The offset of the next input in the file.
     position: u64,
     /// Number of bytes before the next element.
     pub(crate) skipped_bytes: u64,
 }
 
-impl Cursor {
+impl ScanCursor {
     /// A cursor at the start of a scanner.
     pub(crate) fn at(start: &AccessPoint) -> Self {
         Self { position: start.bit_offset / 8, skipped_bytes: 0 }
@@ -68,7 +68,7 @@ impl Cursor {
 
 /// A scanner of elements that state how many bytes are between them.
 pub(crate) trait ElementScanner: Send {
-    fn cursor(&mut self) -> &mut Cursor;
+    fn cursor(&mut self) -> &mut ScanCursor;
 
     /// Scans the element at the start of `rest`, which is at `offset` in the file. Returns the number of its bytes that need not be
     /// scanned again, and the event that ends the call, if there is one.

@@ -5,11 +5,11 @@ use feedline_data::compression::AccessPoint;
 use super::header::{STREAM_HEADER_BYTES, check_bytes, chunk, parse_stream_header};
 use super::index::{IndexParser, Sums};
 use super::{parse_state, state};
-use crate::scanner::{Cursor, ElementScanner, ScanEvent, ScannedStart};
+use crate::scanner::{ElementScanner, ScanCursor, ScanEvent, ScannedStart};
 
 /// Finds the blocks of an xz file.
 pub(crate) struct XzScanner {
-    cursor: Cursor,
+    cursor: ScanCursor,
     check: u8,
     sums: Sums,
     place: Place,
@@ -40,7 +40,7 @@ impl XzScanner {
     pub(crate) fn new(start: &AccessPoint) -> Option<Self> {
         let (check, sums) = parse_state(&start.state)?;
         Some(Self {
-            cursor: Cursor::at(start),
+            cursor: ScanCursor::at(start),
             check,
             sums: sums?,
             place: Place::Block { is_reported: true },
@@ -50,7 +50,7 @@ impl XzScanner {
 }
 
 impl ElementScanner for XzScanner {
-    fn cursor(&mut self) -> &mut Cursor {
+    fn cursor(&mut self) -> &mut ScanCursor {
         &mut self.cursor
     }
 

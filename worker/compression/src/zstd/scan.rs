@@ -3,14 +3,14 @@
 use feedline_data::compression::AccessPoint;
 
 use super::{FRAME_MAGIC, FrameHeader, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC};
-use crate::scanner::{Cursor, ElementScanner, ScanEvent, ScannedStart};
+use crate::scanner::{ElementScanner, ScanCursor, ScanEvent, ScannedStart};
 
 const BLOCK_HEADER_BYTES: u64 = 3;
 const CHECKSUM_BYTES: u64 = 4;
 
 /// Finds the frames of a Zstandard file.
 pub(crate) struct ZstdScanner {
-    cursor: Cursor,
+    cursor: ScanCursor,
     place: Place,
     /// The size of the content of the last frame, if its header states it.
     content_bytes: Option<u64>,
@@ -27,7 +27,7 @@ impl ZstdScanner {
     /// Creates a scanner that starts at a frame.
     pub(crate) fn new(start: &AccessPoint) -> Self {
         let place = Place::Frame { is_reported: true };
-        Self { cursor: Cursor::at(start), place, content_bytes: None }
+        Self { cursor: ScanCursor::at(start), place, content_bytes: None }
     }
 
     fn scan_block(&mut self, rest: &[u8], has_checksum: bool) -> Option<ScanEvent> {
@@ -78,7 +78,7 @@ impl ZstdScanner {
 }
 
 impl ElementScanner for ZstdScanner {
-    fn cursor(&mut self) -> &mut Cursor {
+    fn cursor(&mut self) -> &mut ScanCursor {
         &mut self.cursor
     }
 

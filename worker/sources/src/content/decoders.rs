@@ -2,7 +2,7 @@
 //! decoded in order, each from where the previous one ended.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub struct Decoders {
     indexing: OnceLock<SharedMemory>,
     /// The memory of sections that are decoded ahead of the indexing of their shards. Set when the first shard has sections.
     sections: OnceLock<SharedMemory>,
+    /// The number of compressed shards that are indexed now.
+    indexed_shards: Arc<AtomicUsize>,
     /// One permit for each core. Set with `sections`.
     section_threads: OnceLock<Arc<Semaphore>>,
     /// Minimum size of a section in a shard.
@@ -91,6 +93,7 @@ impl Default for Decoders {
             sampled_row_bytes: AtomicU64::new(MAX_SAMPLED_ROW_BYTES),
             indexing: OnceLock::new(),
             sections: OnceLock::new(),
+            indexed_shards: Arc::default(),
             section_threads: OnceLock::new(),
             section_bytes: AtomicU64::new(DEFAULT_SECTION_BYTES),
             decoded_sections: AtomicU64::new(0),
@@ -155,6 +158,13 @@ impl Decoders {
     /// Limits the threads that decode sections.
     pub(super) fn section_threads(&self) -> &Arc<Semaphore> {
         self.section_threads.get_or_init(|| Arc::new(Semaphore::new(self.cores())))
+    }
+
+    /// Whether the sections that are decoded now leave a core for each other shard that is indexed. The decoder of a shard with sections
+    /// waits for them. More decoders than cores would evict each other's windows from the caches of the cores.
+    pub(super) fn has_core_for_section(&self) -> bool {
+        let decoded = self.cores().saturating_sub(self.section_threads().available_permits());
+        decoded + self.indexed_shards.load(Ordering::Relaxed) <= self.cores() + 1
     }
 
     /// Minimum size in a shard of a section that is decoded ahead.
@@ -263,6 +273,22 @@ fn first_to_forget(runs: &VecDeque<Entry>, now: Instant) -> Option<usize> {
     let is_old = |entry: &Entry| now.saturating_duration_since(entry.used_at) > UNUSED_AFTER;
     let oldest = runs.iter().position(is_paused)?;
     if is_old(&runs[oldest]) { Some(oldest) } else { runs.iter().rposition(is_paused) }
+}
+
+/// A compressed shard that is indexed, until it is dropped.
+pub(super) struct IndexedShardGuard(Arc<AtomicUsize>);
+
+impl IndexedShardGuard {
+    pub(super) fn new(decoders: &Decoders) -> Self {
+        decoders.indexed_shards.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&decoders.indexed_shards))
+    }
+}
+
+impl Drop for IndexedShardGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The memory of one decoder, which counts until it is dropped.

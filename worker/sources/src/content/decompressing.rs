@@ -6,7 +6,7 @@ use feedline_compression::{Boundary, DecodeError, Event, StreamDecoder};
 use feedline_data::compression::{AccessPoint, Codec};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::decoders::DecoderMemory;
+use super::decoders::{DecoderMemory, IndexedShardGuard};
 use super::indexing_memory::IndexingMemory;
 use super::metrics;
 use super::sections::{DecodedSection, READ_BYTES, Sections, SectionsState};
@@ -17,8 +17,10 @@ use crate::object::Object;
 const CHUNK_BYTES: usize = 512 << 10;
 /// Minimum distance of two boundaries that are collected.
 const MIN_CANDIDATE_STEP: u64 = 4 << 10;
-/// Distance from the position at which the state of a boundary is computed, so that its window can be released.
+/// Distance from the position of the caller at which the state of a boundary is computed, so that its window can be released.
 const MAX_LOOKBACK: u64 = 256 << 10;
+/// The same for the compressed data up to the position of the decoder, which may be ahead of the caller.
+const MAX_COMPRESSED_LOOKBACK: u64 = 1 << 20;
 /// Maximum size of the end of a row that an access point contains.
 const MAX_ROW_END_BYTES: usize = 16 << 10;
 /// Maximum size of the compressed data that determines a state.
@@ -50,6 +52,8 @@ pub(crate) struct DecompressingWindow<'a> {
     candidates: VecDeque<Candidate>,
     /// The boundary at the end of the content, if the decoder has just reported it.
     boundary: Option<Boundary>,
+    /// Counts the shard as one that is indexed.
+    _guard: IndexedShardGuard,
     /// The sections that other cores decode.
     sections: SectionsAhead<'a>,
     /// The end of the last section in the content, and its memory, until the caller has passed it.
@@ -102,6 +106,7 @@ impl<'a> DecompressingWindow<'a> {
             filled: 0,
             candidates: VecDeque::new(),
             boundary: None,
+            _guard: IndexedShardGuard::new(object.decoders()),
             sections: SectionsAhead::NotBegun { from: 0 },
             section: None,
             is_ended: false,
@@ -220,8 +225,8 @@ impl<'a> DecompressingWindow<'a> {
         let position = self.input_start + self.consumed as u64;
         // Only the first candidate can be before the position of the caller.
         let Some(candidate) = self.candidates.front() else { return };
-        let is_far = self.decoded_end() - candidate.content_offset > MAX_LOOKBACK
-            || position.saturating_sub(candidate.boundary.bit_offset / 8) > MAX_LOOKBACK;
+        let is_far = offset.saturating_sub(candidate.content_offset) > MAX_LOOKBACK
+            || position.saturating_sub(candidate.boundary.bit_offset / 8) > MAX_COMPRESSED_LOOKBACK;
         let is_behind = candidate.content_offset < offset;
         if candidate.state.is_none() && is_far && is_behind {
             let state = self.state(candidate);
@@ -347,11 +352,14 @@ impl<'a> DecompressingWindow<'a> {
 
     /// Appends the content and the compressed data of a section, whose decoder continues.
     async fn append(&mut self, section: DecodedSection, offset: u64) -> Result<(), SourceError> {
-        metrics::count_indexed(section.content.len() as u64);
-        self.make_room(offset, 0, section.content.len());
+        metrics::count_indexed(section.filled as u64);
+        self.make_room(offset, 0, section.filled);
         let start = self.filled;
-        let end = start + section.content.len();
-        self.content[start..end].copy_from_slice(&section.content);
+        let end = start + section.filled;
+        self.content[start..end].copy_from_slice(&section.content[..section.filled]);
+        if let SectionsAhead::Begun(sections) = &mut self.sections {
+            sections.reuse(section.content);
+        }
         for (boundary, content_bytes) in section.boundaries {
             self.filled = start + content_bytes;
             self.collect(boundary);
@@ -400,7 +408,7 @@ impl<'a> DecompressingWindow<'a> {
 
     fn count_memory(&mut self) {
         let ahead_bytes = match &self.sections {
-            SectionsAhead::Begun(sections) => sections.input_bytes(),
+            SectionsAhead::Begun(sections) => sections.memory_bytes(),
             SectionsAhead::NotBegun { .. } | SectionsAhead::Ended => 0,
         };
         self.counted.set(self.decoder_bytes() + (self.input.len() + self.content.len()) as u64 + ahead_bytes);

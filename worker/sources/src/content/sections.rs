@@ -54,6 +54,8 @@ pub(super) struct Sections<'a> {
     decoder_bytes: u64,
     running: VecDeque<RunningSection>,
     state: SectionsState,
+    /// A buffer for the content of the next section. New memory would cost more than decompressing some codecs.
+    unused_buffer: Vec<u8>,
 }
 
 /// Whether further sections begin.
@@ -89,7 +91,9 @@ pub(super) struct DecodedSection {
     pub(super) input: Vec<u8>,
     pub(super) input_start: u64,
     pub(super) consumed: usize,
+    /// The content, of which the first `filled` bytes are used.
     pub(super) content: Vec<u8>,
+    pub(super) filled: usize,
     /// The boundaries in the section, and the size of the content before each.
     pub(super) boundaries: Vec<(Boundary, usize)>,
     /// The boundary at which the section ends. `None` if its decoder must continue.
@@ -136,12 +140,20 @@ impl<'a> Sections<'a> {
             decoder_bytes,
             running: VecDeque::new(),
             state: SectionsState::Continue,
+            unused_buffer: Vec::new(),
         })
     }
 
-    /// The memory of the compressed data, in bytes.
-    pub(super) fn input_bytes(&self) -> u64 {
-        self.input.len() as u64
+    /// Uses the buffer of a section again, whose content the caller has copied.
+    pub(super) fn reuse(&mut self, buffer: Vec<u8>) {
+        if buffer.len() as u64 <= MAX_UNKNOWN_CONTENT_BYTES {
+            self.unused_buffer = buffer;
+        }
+    }
+
+    /// The memory of the compressed data and of the unused buffer, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.input.len() + self.unused_buffer.len()) as u64
     }
 
     /// Whether further sections begin.
@@ -251,7 +263,8 @@ impl<'a> Sections<'a> {
         let memory_bytes =
             (input_bytes as u64).saturating_add(max_content).saturating_add(self.decoder_bytes);
         let thread = Arc::clone(decoders.section_threads()).try_acquire_owned();
-        let (Ok(thread), Some(memory)) = (thread, decoders.sections().try_acquire(memory_bytes)) else {
+        let thread = thread.ok().filter(|_| decoders.has_core_for_section());
+        let (Some(thread), Some(memory)) = (thread, decoders.sections().try_acquire(memory_bytes)) else {
             (self.end, self.state) = (Some(end), SectionsState::Paused);
             return false;
         };
@@ -268,7 +281,8 @@ impl<'a> Sections<'a> {
             input,
             input_start,
             consumed: 0,
-            content: Vec::new(),
+            content: std::mem::take(&mut self.unused_buffer),
+            filled: 0,
             boundaries: Vec::new(),
             end: None,
             error: None,
@@ -312,24 +326,24 @@ struct SectionLimits {
 impl DecodedSection {
     /// Decodes up to the end of the section, or as far as the limits allow.
     fn decode(mut self, limits: &SectionLimits) -> Self {
-        let mut filled = 0;
         while !limits.is_cancelled.load(Ordering::Relaxed)
             && self.decoder.memory_bytes() <= limits.decoder_bytes
+            && self.filled < limits.content_bytes
         {
-            if filled == self.content.len() {
-                if filled == limits.content_bytes {
-                    break;
-                }
-                self.content.resize((filled + filled.max(CHUNK_BYTES)).min(limits.content_bytes), 0);
+            if self.filled == self.content.len() {
+                let grown = self.filled + self.filled.max(CHUNK_BYTES);
+                self.content.resize(grown.min(limits.content_bytes), 0);
             }
-            let step = self.decoder.decode(&self.input[self.consumed..], false, &mut self.content, filled);
-            filled += self.decoder.produced();
+            let room = self.content.len().min(limits.content_bytes);
+            let input = &self.input[self.consumed..];
+            let step = self.decoder.decode(input, false, &mut self.content[..room], self.filled);
+            self.filled += self.decoder.produced();
             match step {
                 Ok(step) => {
                     self.consumed += step.consumed;
                     match step.event {
                         Event::Boundary(boundary) => {
-                            self.boundaries.push((boundary, filled));
+                            self.boundaries.push((boundary, self.filled));
                             if boundary.bit_offset >= limits.end_bit {
                                 self.end = Some(boundary);
                                 break;
@@ -345,7 +359,6 @@ impl DecodedSection {
                 }
             }
         }
-        self.content.truncate(filled);
         self
     }
 }
