@@ -323,7 +323,8 @@ class Job:
 
         ``skipped_rows`` is the number of failed rows that were skipped or replaced. ``ignored_columns`` contains the names of columns in the
         data that ``source.features`` does not contain. ``widened_columns`` contains the columns in which values of several types have a
-        common type, as dicts with ``column``, ``from`` and ``to``.
+        common type, as dicts with ``column``, ``from`` and ``to``. ``rounded_columns`` contains the columns whose values are rounded, as dicts
+        with ``column`` and ``reason``.
         """
         stats = self._session.totals.total(self._session.consumer)
         time = stats["step_seconds"] + stats["stall_seconds"]

@@ -23,11 +23,12 @@ def format_summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> 
 
 
 def column_differences(dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns how the columns of a dataset differ from its data: the names of ignored columns, and the widened columns with their types."""
+    """Returns how the columns of a dataset differ from its data: the names of ignored columns, the widened columns with their types, and
+    the rounded columns."""
     widened = [
         {"column": column["column"], "from": _type_name(column["from"]), "to": _type_name(column["to"])} for column in dataset.get("widened", [])
     ]
-    return {"ignored_columns": dataset.get("ignored", []), "widened_columns": widened}
+    return {"ignored_columns": dataset.get("ignored", []), "widened_columns": widened, "rounded_columns": dataset.get("rounded", [])}
 
 
 def _type_name(column_type: Any) -> str:

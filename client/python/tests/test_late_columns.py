@@ -62,3 +62,23 @@ def test_integers_of_other_files_are_never_rounded(tmp_path: Path, local: dict[s
     source = feedline.read(url=tmp_path / "*.parquet", format="parquet", on_error="skip")
     rows, stats = read_all(source, local)
     assert rows["x"] == [1, 0.5] and stats["skipped_rows"] == 1
+
+
+def test_statistics_list_columns_whose_values_are_rounded(tmp_path: Path, local: dict[str, Any]) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "ns": arrow.array([1_700_000_000_123_456_789], arrow.timestamp("ns")),
+        "us": arrow.array([1], arrow.timestamp("us")),
+        "times": arrow.array([[1, 2]], arrow.list_(arrow.time64("ns"))),
+        "price": arrow.array(["1.25"]).cast(arrow.decimal128(9, 2)),
+        "exact": arrow.array(["12345678901234567890.0123456789"]).cast(arrow.decimal128(38, 10)),
+    }
+    parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
+    _, stats = read_all(feedline.read(url=tmp_path / "a.parquet", format="parquet"), local)
+    nanoseconds = "nanoseconds are rounded down to microseconds"
+    assert stats["rounded_columns"] == [
+        {"column": "exact", "reason": "decimals are rounded to 15 digits"},
+        {"column": "ns", "reason": nanoseconds},
+        {"column": "times", "reason": nanoseconds},
+    ]

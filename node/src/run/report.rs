@@ -3,7 +3,7 @@
 use std::fmt;
 
 use feedline_client::audit::AuditReport;
-use feedline_data::manifest::{DatasetSummary, Manifest, WidenedColumn};
+use feedline_data::manifest::{DatasetSummary, Manifest, RoundedColumn, WidenedColumn};
 use feedline_data::messages::{OperatorStats, ProcessCpu, StoreStats};
 use serde::Serialize;
 
@@ -71,6 +71,8 @@ pub(crate) struct ColumnsReport {
     pub(crate) ignored: Vec<String>,
     /// Columns in which values of several types were converted without loss to a common type.
     pub(crate) widened: Vec<WidenedColumnReport>,
+    /// Columns whose values are rounded.
+    pub(crate) rounded: Vec<RoundedColumn>,
 }
 
 /// A column whose values were converted without loss to a wider type.
@@ -91,7 +93,11 @@ impl From<&DatasetSummary> for ColumnsReport {
             from: from.to_string(),
             to: to.to_string(),
         };
-        Self { ignored: dataset.ignored.clone(), widened: dataset.widened.iter().map(widened).collect() }
+        Self {
+            ignored: dataset.ignored.clone(),
+            widened: dataset.widened.iter().map(widened).collect(),
+            rounded: dataset.rounded.clone(),
+        }
     }
 }
 
@@ -110,6 +116,11 @@ impl ColumnsReport {
             };
             let listed: Vec<String> = self.widened.iter().take(MAX_LISTED).map(widened).collect();
             lines.push(("widened", format!("{}{}", listed.join(", "), and_more(self.widened.len()))));
+        }
+        if !self.rounded.is_empty() {
+            let rounded = |RoundedColumn { column, reason }: &RoundedColumn| format!("{column}: {reason}");
+            let listed: Vec<String> = self.rounded.iter().take(MAX_LISTED).map(rounded).collect();
+            lines.push(("rounded", format!("{}{}", listed.join(", "), and_more(self.rounded.len()))));
         }
         lines
     }

@@ -2,9 +2,9 @@
 
 use feedline_data::graph::GraphSummary;
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard, Manifest, Shard,
-    ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues, SharedValues, StoreChecksum,
-    TopicRange, TopicRanges, WidenedColumn,
+    Block, ChecksumAlgorithm, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard, Manifest,
+    RoundedColumn, Shard, ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues,
+    SharedValues, StoreChecksum, TopicRange, TopicRanges, WidenedColumn,
 };
 use feedline_data::runs::{PartRuns, RunSummary};
 use feedline_data::shared_vec::SharedVec;
@@ -33,10 +33,11 @@ impl Wire<Vec<wire::ShardValue>> for ShardValues {
 message!(Defect, "defect", { offset, reason });
 message!(ShardChanges, "changes", { rewritten, added, removed });
 message!(DatasetSummary, "dataset", {
-    fingerprint, rows, bytes, shards, blocks, schema, defects, part_rows, widened, ignored, content, index, changes, is_compressed,
+    fingerprint, rows, bytes, shards, blocks, schema, defects, part_rows, widened, rounded, ignored, content, index, changes, is_compressed,
     runs, ranges, part_runs, batch_bytes, graph,
 });
-message!(ColumnNotes, "columns", { untyped, widened, ignored, is_fixed });
+message!(ColumnNotes, "columns", { untyped, widened, rounded, ignored, is_fixed });
+message!(RoundedColumn, "rounded", { column, reason });
 message!(WidenedColumn, "widened", { column, from, to });
 message!(TopicRanges, "ranges", { columns, partitions });
 message!(TopicRange, "ranges.partitions", { url, range, part, block_rows, row_bytes });

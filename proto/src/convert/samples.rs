@@ -16,8 +16,8 @@ use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnNotes, DatasetSummary, Defect, Manifest, Shard, ShardDigest, ShardIndex,
-    ShardRef, ShardValue, StoreChecksum, WidenedColumn,
+    Block, ChecksumAlgorithm, ColumnNotes, DatasetSummary, Defect, Manifest, RoundedColumn, Shard,
+    ShardDigest, ShardIndex, ShardRef, ShardValue, StoreChecksum, WidenedColumn,
 };
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::*;
@@ -253,6 +253,7 @@ fn shard(number: u64, blocks: &[(u32, bool)]) -> Shard {
     let columns = ColumnNotes {
         untyped: vec!["words".to_owned()],
         widened: vec![widened],
+        rounded: vec![RoundedColumn { column: "t".to_owned(), reason: "nanoseconds are rounded".to_owned() }],
         ignored: vec!["meta".to_owned()],
         is_fixed: true,
     };

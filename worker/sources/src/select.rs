@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use feedline_data::manifest::{ColumnNotes, ShardRef, WidenedColumn};
+use feedline_data::manifest::{ColumnNotes, RoundedColumn, ShardRef, WidenedColumn};
 use feedline_data::pipeline::Source;
 use feedline_data::schema::{ColumnType, MAX_COLUMNS, Schema};
 
@@ -28,6 +28,8 @@ pub(crate) struct InferenceNotes {
     pub(crate) untyped: HashSet<String>,
     /// Columns in which values have another type, which is converted to the type of the column.
     pub(crate) widened_from: HashMap<String, ColumnType>,
+    /// Columns whose values are rounded, and how.
+    pub(crate) rounded: HashMap<String, &'static str>,
 }
 
 impl InferenceNotes {
@@ -37,6 +39,7 @@ impl InferenceNotes {
         Self {
             untyped: self.untyped.into_iter().map(&rename).collect(),
             widened_from: self.widened_from.into_iter().map(|(name, from)| (rename(name), from)).collect(),
+            rounded: self.rounded.into_iter().map(|(name, reason)| (rename(name), reason)).collect(),
         }
     }
 }
@@ -171,6 +174,9 @@ impl Selection {
             if let Some(from) = inferred.widened_from.get(name) {
                 let (column, to) = (field.name.clone(), field.column_type.clone());
                 notes.widened.push(WidenedColumn { column, from: from.clone(), to });
+            }
+            if let Some(&reason) = inferred.rounded.get(name) {
+                notes.rounded.push(RoundedColumn { column: field.name.clone(), reason: reason.to_owned() });
             }
         }
         if !self.reads_all() {

@@ -148,6 +148,7 @@ mod tests {
             defects: 0,
             part_rows: Vec::new(),
             widened: Vec::new(),
+            rounded: Vec::new(),
             ignored: Vec::new(),
             part_runs: Vec::new(),
             content: Default::default(),

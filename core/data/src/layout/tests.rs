@@ -126,6 +126,7 @@ pub(super) fn summary(rows: u64, row_bytes: u64) -> DatasetSummary {
         defects: 0,
         part_rows: Vec::new(),
         widened: Vec::new(),
+        rounded: Vec::new(),
         ignored: Vec::new(),
         content: Default::default(),
         index: String::new(),

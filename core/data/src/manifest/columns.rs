@@ -14,8 +14,20 @@ pub struct ColumnNotes {
     pub widened: Vec<WidenedColumn>,
     /// Names of columns in the data that `source.features` does not contain.
     pub ignored: Vec<String>,
+    /// Columns whose values are rounded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounded: Vec<RoundedColumn>,
     /// Whether all rows have the same columns. Other columns of the dataset must then be optional.
     pub is_fixed: bool,
+}
+
+/// A column whose values are rounded, because its type in the data is more precise than any type of a column.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RoundedColumn {
+    /// Name of the column in the pipeline.
+    pub column: String,
+    /// How its values are rounded, as a sentence without a period.
+    pub reason: String,
 }
 
 /// A column whose values were converted without loss to a wider type.

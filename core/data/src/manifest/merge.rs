@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::columns::WidenedColumn;
+use super::columns::{RoundedColumn, WidenedColumn};
 use super::{Manifest, Shard, no_rows_error};
 use crate::schema::{ColumnType, MAX_COLUMNS, ScalarType, Schema};
 
@@ -58,6 +58,13 @@ impl Manifest {
             }
         }
         widened
+    }
+
+    /// Returns the rounded columns of all shards, in alphabetical order, and at most [`MAX_COLUMNS`].
+    pub(super) fn rounded_columns(&self) -> Vec<RoundedColumn> {
+        let columns: BTreeSet<&RoundedColumn> =
+            self.shards.iter().flat_map(|shard| &shard.index.columns.rounded).collect();
+        columns.into_iter().take(MAX_COLUMNS).cloned().collect()
     }
 
     /// Returns the names of ignored columns in all shards, in alphabetical order, and at most [`MAX_COLUMNS`].

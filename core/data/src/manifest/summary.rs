@@ -31,6 +31,9 @@ pub struct DatasetSummary {
     /// Columns in which values of several types were converted without loss to a common type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub widened: Vec<WidenedColumn>,
+    /// Columns whose values are rounded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounded: Vec<RoundedColumn>,
     /// Names of columns in the data that `source.features` does not contain, in alphabetical order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
@@ -94,6 +97,7 @@ impl Manifest {
             defects: self.defects().count() as u64,
             part_rows: self.part_rows(),
             widened: self.widened_columns(),
+            rounded: self.rounded_columns(),
             ignored: self.ignored_columns(),
             index: self.index_id(),
             changes: ShardChanges::default(),

@@ -102,7 +102,7 @@ fn a_column_of_nulls_takes_its_type_from_another_shard() {
 }
 
 #[test]
-fn the_summary_lists_widened_and_ignored_columns_once() {
+fn the_summary_lists_widened_rounded_and_ignored_columns_once() {
     let of = |scalar| Schema::new([("x", number(scalar)), ("y", ColumnType::Utf8)]);
     let mut shards = vec![
         shard("a", Some(of(ScalarType::Int64))),
@@ -111,6 +111,9 @@ fn the_summary_lists_widened_and_ignored_columns_once() {
     ];
     shards[0].index.columns.ignored = vec!["late".to_owned(), "b".to_owned()];
     shards[2].index.columns.ignored = vec!["late".to_owned()];
+    let rounded = || RoundedColumn { column: "x".to_owned(), reason: "to even numbers".to_owned() };
+    shards[1].index.columns.rounded = vec![rounded()];
+    shards[2].index.columns.rounded = vec![rounded()];
     let summary = Manifest::build(shards).expect("they agree").summary();
     let from_int64 = WidenedColumn {
         column: "x".to_owned(),
@@ -119,6 +122,7 @@ fn the_summary_lists_widened_and_ignored_columns_once() {
     };
     assert_eq!(summary.widened, [from_int64]);
     assert_eq!(summary.ignored, ["b", "late"]);
+    assert_eq!(summary.rounded, [rounded()]);
 }
 
 fn text_shard(url: &str, columns: &[&str]) -> Shard {

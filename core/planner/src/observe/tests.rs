@@ -26,6 +26,7 @@ fn facts() -> JobProperties {
     let dataset = DatasetSummary {
         part_rows: Vec::new(),
         widened: Vec::new(),
+        rounded: Vec::new(),
         ignored: Vec::new(),
         part_runs: Vec::new(),
         content: Default::default(),

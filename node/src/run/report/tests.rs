@@ -67,6 +67,10 @@ fn report() -> RunReport {
                 from: "int64".to_owned(),
                 to: "float64".to_owned(),
             }],
+            rounded: vec![RoundedColumn {
+                column: "time".to_owned(),
+                reason: "nanoseconds are rounded down to microseconds".to_owned(),
+            }],
         },
         operators: vec![(&source).into(), (&batch).into()],
         store: (&store).into(),
@@ -87,6 +91,7 @@ fn the_text_is_a_short_table() {
         audit    400 rows expected, 398 once, 2 skipped, 0 missing, 0 repeated
         ignored  2 columns: meta, url
         widened  score from int64 to float64
+        rounded  time: nanoseconds are rounded down to microseconds
         memory   peak 300.0 MB; coordinator 20.0 MB; workers 310.0 MB
         skipped  2 rows
           row 17: file:///d/a.tfrecord at 1234: not a JPEG
@@ -104,7 +109,7 @@ fn the_text_is_a_short_table() {
 fn the_json_has_the_documented_keys() {
     let json = serde_json::to_string(&report()).unwrap() + "\n";
     expect![[r#"
-        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"steady_rows_per_s":null,"bytes":60000000,"stall_seconds":1.0,"step_seconds":0.75,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":398,"skipped":2,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"columns":{"ignored":["meta","url"],"widened":[{"column":"score","from":"int64","to":"float64"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5,"bytes_in":25000000,"busy_seconds":1.3,"wait_input_seconds":0.3,"wait_output_seconds":0.01,"latency_seconds":1.2,"parallelism":4},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0,"bytes_in":0,"busy_seconds":0.0,"wait_input_seconds":0.0,"wait_output_seconds":0.0,"latency_seconds":0.0,"parallelism":null}],"store":{"requests":25,"bytes":25000000,"wait_seconds":1.0,"distinct_shards":0,"distinct_shard_bytes":0},"worker_cpu":[{"process_seconds":2.0,"transport_seconds":0.5}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
+        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"steady_rows_per_s":null,"bytes":60000000,"stall_seconds":1.0,"step_seconds":0.75,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":398,"skipped":2,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"columns":{"ignored":["meta","url"],"widened":[{"column":"score","from":"int64","to":"float64"}],"rounded":[{"column":"time","reason":"nanoseconds are rounded down to microseconds"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5,"bytes_in":25000000,"busy_seconds":1.3,"wait_input_seconds":0.3,"wait_output_seconds":0.01,"latency_seconds":1.2,"parallelism":4},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0,"bytes_in":0,"busy_seconds":0.0,"wait_input_seconds":0.0,"wait_output_seconds":0.0,"latency_seconds":0.0,"parallelism":null}],"store":{"requests":25,"bytes":25000000,"wait_seconds":1.0,"distinct_shards":0,"distinct_shard_bytes":0},"worker_cpu":[{"process_seconds":2.0,"transport_seconds":0.5}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
     "#]]
     .assert_eq(&json);
 }

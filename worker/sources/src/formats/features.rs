@@ -110,11 +110,15 @@ impl FileColumns {
         check_unique_names(shard, file_columns.iter().map(|column| column.name.as_str()), |name| {
             needed.contains(&name)
         })?;
-        let untyped = file_columns.into_iter().filter(|column| !column.has_type);
-        let notes = InferenceNotes {
-            untyped: untyped.map(|column| column.name).collect(),
-            ..InferenceNotes::default()
-        };
+        let mut notes = InferenceNotes::default();
+        for column in file_columns {
+            if let Some(reason) = column.rounding {
+                notes.rounded.insert(column.name.clone(), reason);
+            }
+            if !column.has_type {
+                notes.untyped.insert(column.name);
+            }
+        }
         let (schema, mut notes) = selection.resolve_fixed(shard, &self.resolved(selection), &notes)?;
         // The bytes of an image and the names of classes are not columns of the file.
         notes.ignored.retain(|name| !self.on_request.iter().any(|(other, _)| other == name));

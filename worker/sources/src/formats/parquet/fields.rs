@@ -14,8 +14,8 @@ use parquet::basic::Type as PhysicalType;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::values::{
-    check_items, field_value_type, has_type, list_item, list_item_type, plain_values, unlisted_views,
-    untyped_items,
+    check_items, field_value_type, has_type, list_item, list_item_type, plain_values, rounding,
+    unlisted_views, untyped_items,
 };
 use crate::columns::null_column;
 use crate::error::SourceError;
@@ -34,6 +34,8 @@ pub(crate) struct FileColumn {
     column_type: Result<ColumnType, String>,
     /// Whether the values have a type. The values of other columns are all null.
     pub(crate) has_type: bool,
+    /// How the values are rounded.
+    pub(crate) rounding: Option<&'static str>,
     /// The indices of the column's leaves in the file, in depth-first order.
     pub(crate) leaves: Range<usize>,
 }
@@ -72,6 +74,7 @@ fn add_columns(name: String, field: &Field, leaf: &mut usize, columns: &mut Vec<
                 name,
                 column_type: field_value_type(field),
                 has_type: has_type(other),
+                rounding: rounding(other),
                 leaves,
             });
         }

@@ -16,6 +16,8 @@ use crate::columns::{NO_ELEMENTS, column_type, with_tensor_shape};
 /// items that are all null.
 const MAX_VIRTUAL_ITEMS: u64 = 1 << 26;
 
+/// The number of decimal digits that every 64-bit floating point number represents.
+const FLOAT64_DIGITS: u8 = 15;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const MILLIS_PER_DAY: i64 = 86_400_000;
 
@@ -52,6 +54,34 @@ pub(crate) fn value_type(data_type: &DataType) -> Result<ColumnType, String> {
             None => column_type(other)?,
         },
     })
+}
+
+/// Returns how [`plain_values`] rounds values of a type, also in lists. `None` if it does not.
+pub(crate) fn rounding(data_type: &DataType) -> Option<&'static str> {
+    use DataType as T;
+    match data_type {
+        T::Timestamp(TimeUnit::Nanosecond, _)
+        | T::Time64(TimeUnit::Nanosecond)
+        | T::Duration(TimeUnit::Nanosecond) => Some("nanoseconds are rounded down to microseconds"),
+        T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => {
+            let is_exact = is_integer(data_type) || precision(data_type) <= FLOAT64_DIGITS;
+            (!is_exact).then_some("decimals are rounded to 15 digits")
+        }
+        T::Dictionary(_, values) => rounding(values),
+        T::RunEndEncoded(_, values) => rounding(values.data_type()),
+        other => list_item_type(other).and_then(rounding),
+    }
+}
+
+fn precision(decimal: &DataType) -> u8 {
+    use DataType as T;
+    match decimal {
+        T::Decimal32(precision, _)
+        | T::Decimal64(precision, _)
+        | T::Decimal128(precision, _)
+        | T::Decimal256(precision, _) => *precision,
+        _ => 0,
+    }
 }
 
 /// Whether a type contains decimals without a fraction, which are 64-bit integers.
