@@ -19,7 +19,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 pub use self::changes::IndexReuse;
-pub use self::columns::{ColumnNotes, RoundedColumn, WidenedColumn};
+pub use self::columns::{ColumnKind, ColumnNotes, RoundedColumn, WidenedColumn};
 pub use self::content::is_index_id;
 pub use self::content_id::{ContentId, ShardDigest};
 pub use self::merge::common_scalar;

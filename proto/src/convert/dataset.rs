@@ -2,7 +2,7 @@
 
 use feedline_data::graph::GraphSummary;
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard, Manifest,
+    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard, Manifest,
     RoundedColumn, Shard, ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues,
     SharedValues, StoreChecksum, TopicRange, TopicRanges, WidenedColumn,
 };
@@ -36,7 +36,8 @@ message!(DatasetSummary, "dataset", {
     fingerprint, rows, bytes, shards, blocks, schema, defects, part_rows, widened, rounded, ignored, content, index, changes, is_compressed,
     runs, ranges, part_runs, batch_bytes, graph,
 });
-message!(ColumnNotes, "columns", { untyped, widened, rounded, ignored, is_fixed });
+message!(ColumnNotes, "columns", { untyped, widened, rounded, kinds, ignored, is_fixed });
+message!(ColumnKind, "kinds", { column, kind });
 message!(RoundedColumn, "rounded", { column, reason });
 message!(WidenedColumn, "widened", { column, from, to });
 message!(TopicRanges, "ranges", { columns, partitions });

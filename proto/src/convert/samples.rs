@@ -16,7 +16,7 @@ use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnNotes, DatasetSummary, Defect, Manifest, RoundedColumn, Shard,
+    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, DatasetSummary, Defect, Manifest, RoundedColumn, Shard,
     ShardDigest, ShardIndex, ShardRef, ShardValue, StoreChecksum, WidenedColumn,
 };
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
@@ -254,6 +254,7 @@ fn shard(number: u64, blocks: &[(u32, bool)]) -> Shard {
         untyped: vec!["words".to_owned()],
         widened: vec![widened],
         rounded: vec![RoundedColumn { column: "t".to_owned(), reason: "nanoseconds are rounded".to_owned() }],
+        kinds: vec![ColumnKind { column: "t".to_owned(), kind: "dates".to_owned() }],
         ignored: vec!["meta".to_owned()],
         is_fixed: true,
     };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use feedline_data::manifest::{ColumnNotes, RoundedColumn, ShardRef, WidenedColumn};
+use feedline_data::manifest::{ColumnKind, ColumnNotes, RoundedColumn, ShardRef, WidenedColumn};
 use feedline_data::pipeline::Source;
 use feedline_data::schema::{ColumnType, MAX_COLUMNS, Schema};
 
@@ -30,6 +30,8 @@ pub(crate) struct InferenceNotes {
     pub(crate) widened_from: HashMap<String, ColumnType>,
     /// Columns whose values are rounded, and how.
     pub(crate) rounded: HashMap<String, &'static str>,
+    /// What the numbers of columns mean.
+    pub(crate) kinds: HashMap<String, &'static str>,
 }
 
 impl InferenceNotes {
@@ -40,6 +42,7 @@ impl InferenceNotes {
             untyped: self.untyped.into_iter().map(&rename).collect(),
             widened_from: self.widened_from.into_iter().map(|(name, from)| (rename(name), from)).collect(),
             rounded: self.rounded.into_iter().map(|(name, reason)| (rename(name), reason)).collect(),
+            kinds: self.kinds.into_iter().map(|(name, kind)| (rename(name), kind)).collect(),
         }
     }
 }
@@ -177,6 +180,11 @@ impl Selection {
             }
             if let Some(&reason) = inferred.rounded.get(name) {
                 notes.rounded.push(RoundedColumn { column: field.name.clone(), reason: reason.to_owned() });
+            }
+        }
+        for field in &schema.fields {
+            if let Some(&kind) = inferred.kinds.get(self.data_name(&field.name)) {
+                notes.kinds.push(ColumnKind { column: field.name.clone(), kind: kind.to_owned() });
             }
         }
         if !self.reads_all() {

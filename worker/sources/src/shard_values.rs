@@ -41,6 +41,8 @@ pub(crate) async fn index(
     };
     index.columns.untyped.retain(|column| is_of_data(column));
     index.columns.widened.retain(|widened| is_of_data(&widened.column));
+    index.columns.rounded.retain(|rounded| is_of_data(&rounded.column));
+    index.columns.kinds.retain(|kind| is_of_data(&kind.column));
     Ok(index)
 }
 

@@ -12,9 +12,11 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::compute::take_record_batch;
 use feedline_data::order::RowRef;
+use feedline_data::pipeline::OnError;
+use feedline_data::schema::Schema;
 use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
 use futures::{Stream, StreamExt};
 
@@ -129,7 +131,15 @@ pub(super) fn read_blocks(
 ) -> impl Stream<Item = Result<EncodedBlock, SourceError>> {
     let read = move |request: BlockRequest| async move {
         let (read, cpu) = CpuTimed::new(reader.job.is_traced(), reader.read(&request)).await;
-        let (rows, is_partial) = read?;
+        let is_skipped = reader.job.compiled.on_error() != OnError::Fail;
+        let (rows, is_partial) = match read {
+            Err(SourceError::Corrupt { offset, reason, .. }) if is_skipped => {
+                reader.job.counters.source.add_rows(request.rows.len(), request.rows.len());
+                reader.progress.increment();
+                return Ok(failed_block(&reader.job.compiled.read_schema, &request, offset, &reason));
+            }
+            other => other?,
+        };
         // Rows are counted when they arrive, like bytes, because the reads of one group may take seconds.
         reader.job.counters.source.add_rows(request.rows.len(), request.rows.len());
         reader.progress.increment();
@@ -298,6 +308,25 @@ fn compact(batch: &RecordBatch) -> RecordBatch {
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)
         .expect("types and lengths are those of the batch")
+}
+
+/// A block in which all requested rows fail, because it cannot be read.
+fn failed_block(schema: &Schema, request: &BlockRequest, offset: u64, reason: &str) -> EncodedBlock {
+    let empty = feedline_sources::empty_batch(schema).schema();
+    let columns = empty.fields().iter().map(|field| new_null_array(field.data_type(), 1)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let batch = RecordBatch::try_new_with_options(empty.clone(), columns, &options)
+        .expect("the columns have the types of the schema");
+    let failure = |&(_, index): &(u32, usize)| ReadFailure { index, offset, reason: reason.to_owned() };
+    EncodedBlock {
+        bytes: batch.get_array_memory_size() as u64,
+        batch,
+        rows: request.rows.iter().map(|&(_, index)| (index, 0)).collect(),
+        failures: request.rows.iter().map(failure).collect(),
+        absent: Vec::new(),
+        newest_ms: None,
+        cpu: Duration::ZERO,
+    }
 }
 
 /// Finds the requested rows in the batch that was read. If `is_partial` is set, the batch contains only the requested

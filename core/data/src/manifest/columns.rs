@@ -17,8 +17,20 @@ pub struct ColumnNotes {
     /// Columns whose values are rounded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounded: Vec<RoundedColumn>,
+    /// What the numbers of columns mean, if the file states it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<ColumnKind>,
     /// Whether all rows have the same columns. Other columns of the dataset must then be optional.
     pub is_fixed: bool,
+}
+
+/// What the numbers of a column mean. Numbers of different kinds have no common type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnKind {
+    /// Name of the column in the pipeline.
+    pub column: String,
+    /// The kind in the plural, such as `numbers` or `dates`.
+    pub kind: String,
 }
 
 /// A column whose values are rounded, because its type in the data is more precise than any type of a column.

@@ -89,6 +89,8 @@ struct MergedColumn<'a> {
     column_type: ColumnType,
     /// The first shard that determines the type. `None` if all values are null or empty lists.
     typed_by: Option<&'a Shard>,
+    /// What its numbers mean, and the first shard that states it.
+    kind: Option<(&'a str, &'a Shard)>,
 }
 
 impl<'a> SchemaMerge<'a> {
@@ -103,13 +105,18 @@ impl<'a> SchemaMerge<'a> {
         let is_equal = |last: &Shard| {
             last.index.schema == shard.index.schema
                 && last.index.columns.untyped == shard.index.columns.untyped
+                && last.index.columns.kinds == shard.index.columns.kinds
         };
         if self.last.replace(shard).is_some_and(is_equal) {
             return Ok(());
         }
         let untyped: BTreeSet<&str> = shard.index.columns.untyped.iter().map(String::as_str).collect();
+        let kinds = &shard.index.columns.kinds;
+        let kinds: HashMap<&str, &str> =
+            kinds.iter().map(|stated| (stated.column.as_str(), stated.kind.as_str())).collect();
         for field in &schema.fields {
             let is_typed = !untyped.contains(field.name.as_str());
+            let kind = kinds.get(field.name.as_str()).filter(|_| is_typed).map(|&kind| (kind, shard));
             let Some(&index) = self.indexes.get(field.name.as_str()) else {
                 if self.columns.len() == MAX_COLUMNS {
                     return Err(format!(
@@ -122,10 +129,20 @@ impl<'a> SchemaMerge<'a> {
                     name: &field.name,
                     column_type: field.column_type.clone(),
                     typed_by: is_typed.then_some(shard),
+                    kind,
                 });
                 continue;
             };
             let column = &mut self.columns[index];
+            if let (Some((known, first)), Some((kind, _))) = (column.kind, kind)
+                && known != kind
+            {
+                return Err(format!(
+                    "column `{}` contains {known} in {} but {kind} in {}; read the shards as two datasets, or remove the column from `source.features`",
+                    field.name, first.object.url, shard.object.url
+                ));
+            }
+            column.kind = column.kind.or(kind);
             let common = match (column.typed_by, is_typed) {
                 (Some(_), true) => common_type(&column.column_type, &field.column_type),
                 (Some(_), false) => fill_placeholder(&field.column_type, &column.column_type),

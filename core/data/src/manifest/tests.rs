@@ -125,6 +125,24 @@ fn the_summary_lists_widened_rounded_and_ignored_columns_once() {
     assert_eq!(summary.rounded, [rounded()]);
 }
 
+#[test]
+fn numbers_of_different_kinds_have_no_common_type() {
+    let of = |url, kind: Option<&str>| {
+        let mut shard = shard(url, Some(Schema::new([("t", number(ScalarType::Int64))])));
+        let kind = kind.map(|kind| ColumnKind { column: "t".to_owned(), kind: kind.to_owned() });
+        shard.index.columns.kinds = kind.into_iter().collect();
+        shard
+    };
+    let numbers = || of("a", Some("numbers"));
+    Manifest::build(vec![of("c", None), numbers(), of("c", None), of("b", Some("numbers"))])
+        .expect("the kind of some shards is unknown");
+    let error = Manifest::build(vec![numbers(), of("c", None), of("b", Some("dates"))]).unwrap_err();
+    assert!(error.starts_with("column `t` contains numbers in a but dates in b; read"), "{error}");
+    let mut nulls = of("b", Some("dates"));
+    nulls.index.columns.untyped = vec!["t".to_owned()];
+    Manifest::build(vec![numbers(), nulls]).expect("all values of a shard are null");
+}
+
 fn text_shard(url: &str, columns: &[&str]) -> Shard {
     shard(url, Some(Schema::new(columns.iter().map(|name| (*name, ColumnType::Utf8)))))
 }

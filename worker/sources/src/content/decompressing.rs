@@ -352,7 +352,6 @@ impl<'a> DecompressingWindow<'a> {
 
     /// Appends the content and the compressed data of a section, whose decoder continues.
     async fn append(&mut self, section: DecodedSection, offset: u64) -> Result<(), SourceError> {
-        metrics::count_indexed(section.filled as u64);
         self.make_room(offset, 0, section.filled);
         let start = self.filled;
         let end = start + section.filled;

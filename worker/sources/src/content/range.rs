@@ -6,7 +6,7 @@ use bytes::Bytes;
 use feedline_data::compression::{Codec, ShardCompression};
 
 use super::content_reader::ContentReader;
-use super::runs::{Cursor, RunKey, RunPart, RunState};
+use super::runs::{Cursor, NEW_LOOKBACK_BYTES, RunKey, RunPart, RunState};
 use crate::error::SourceError;
 use crate::object::Object;
 
@@ -85,15 +85,19 @@ impl RangeSource<'_> {
 
     /// Decodes up to the end of a range. The state remains valid if a read fails or is cancelled.
     async fn advance(self, state: &mut RunState, range: &Range<u64>) -> Result<Bytes, SourceError> {
-        let Cursor { reader, decoded } =
+        let Cursor { reader, is_new, decoded } =
             state.cursor(range.start, self.object.decoders(), || ContentReader::open(self, range.start))?;
         let mut turn = None;
         while reader.position() < range.end && !reader.is_ended() {
             let position = reader.position();
             let end = if position < range.start { range.start } else { range.end };
             let piece = reader.next_piece(self, (end - position).min(PIECE_BYTES), &mut turn).await?;
-            decoded.push(position, piece, range.start);
+            // A resume decodes the run from its start, which no read needs.
+            if !*is_new || reader.position() + NEW_LOOKBACK_BYTES > range.start {
+                decoded.push(position, piece, range.start);
+            }
         }
+        *is_new = false;
         Ok(decoded.take(&(range.start..range.end.min(reader.position()))).unwrap_or_default())
     }
 }

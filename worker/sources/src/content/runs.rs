@@ -26,6 +26,9 @@ const GROUP_MASK: u32 = 3;
 /// Maximum distance of decoded content from the position of the decoder. Concurrent reads of a run may be out of order by
 /// the blocks of several groups.
 const MAX_LOOKBACK_BYTES: u64 = 64 << 20;
+/// The same before the first read of a cursor, which begins in the middle of a run if the job resumes there: reads of earlier blocks are
+/// only a few groups late.
+pub(super) const NEW_LOOKBACK_BYTES: u64 = 8 << 20;
 
 /// Identifies a run: the shard, and the index of its access point.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub(super) struct RunState {
 /// A position in a run.
 pub(super) struct Cursor {
     pub(super) reader: ContentReader,
+    /// Whether no read has used the cursor.
+    pub(super) is_new: bool,
     pub(super) decoded: DecodedContent,
 }
 
@@ -103,7 +108,7 @@ impl RunState {
             positions.filter(|(_, position)| *position <= offset).max_by_key(|(_, position)| *position);
         let cursor = match last.and_then(|(index, _)| self.cursors.remove(index)) {
             Some(cursor) => cursor,
-            None => Cursor { reader: open()?, decoded: DecodedContent::new(decoders) },
+            None => Cursor { reader: open()?, is_new: true, decoded: DecodedContent::new(decoders) },
         };
         if self.cursors.len() == MAX_CURSORS {
             self.cursors.pop_front();

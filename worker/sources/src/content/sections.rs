@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use super::decoders::DecoderMemory;
+use super::metrics;
 use super::shared_memory::kib;
 use crate::error::SourceError;
 use crate::object::Object;
@@ -184,7 +185,8 @@ impl<'a> Sections<'a> {
         let Some(mut first) = self.running.pop_front() else { return Ok(None) };
         self.fill().await?;
         let section = (&mut first.task).await.ok();
-        if section.is_some() {
+        if let Some(section) = &section {
+            self.decoder_bytes = self.decoder_bytes.max(section.decoder.memory_bytes() as u64);
             self.object.decoders().count_section();
         } else {
             // The thread has panicked. The caller decodes the section and finds out why.
@@ -264,6 +266,10 @@ impl<'a> Sections<'a> {
             (input_bytes as u64).saturating_add(max_content).saturating_add(self.decoder_bytes);
         let thread = Arc::clone(decoders.section_threads()).try_acquire_owned();
         let thread = thread.ok().filter(|_| decoders.has_core_for_section());
+        if !decoders.sections().can_hold(memory_bytes) {
+            self.end();
+            return false;
+        }
         let (Some(thread), Some(memory)) = (thread, decoders.sections().try_acquire(memory_bytes)) else {
             (self.end, self.state) = (Some(end), SectionsState::Paused);
             return false;
@@ -359,6 +365,7 @@ impl DecodedSection {
                 }
             }
         }
+        metrics::count_indexed(self.filled as u64);
         self
     }
 }

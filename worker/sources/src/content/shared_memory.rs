@@ -23,6 +23,11 @@ impl SharedMemory {
         self.permits.acquire_many(permits).await.expect("the semaphore is never closed")
     }
 
+    /// Whether a part may ever be free.
+    pub(super) fn can_hold(&self, bytes: u64) -> bool {
+        kib(bytes) <= self.all
+    }
+
     /// Returns a part of the memory, if it is free.
     pub(super) fn try_acquire(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).try_acquire_many_owned(kib(bytes)).ok()

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use feedline_data::manifest::{Block, ShardIndex};
 
-use super::parquet::fields::check_block_read;
+use super::parquet::fields::{check_block_read, file_columns};
 use crate::cache::{ShardCache, ShardCacheMemory};
 use crate::columns::build_batch;
 use crate::error::SourceError;
@@ -39,7 +39,7 @@ impl FormatReader for ArrowReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
         let footer = self.footers.get(object, || read_footer(object)).await?;
-        let (schema, columns) = footer.columns.shard_schema(shard, footer.schema.fields(), selection)?;
+        let (schema, columns) = footer.columns.shard_schema(shard, file_columns(footer.schema.fields()), selection)?;
         if footer.is_stream {
             return Ok(ShardIndex { columns, ..stream::index(object, schema).await? });
         }

@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema};
 use feedline_data::manifest::{ColumnNotes, ShardRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-use super::parquet::fields::{cast_column, file_columns, find_column, resolve_columns};
+use super::parquet::fields::{FileColumn, cast_column, find_column, resolve_columns};
 use crate::columns::{arrow_type, column_type, null_column};
 use crate::error::SourceError;
 use crate::exact_cast::{merge_failures, row_failures};
@@ -97,10 +97,9 @@ impl FileColumns {
     pub(crate) fn shard_schema(
         &self,
         shard: &ShardRef,
-        fields: &Fields,
+        file_columns: Vec<FileColumn>,
         selection: &Selection,
     ) -> Result<(Schema, ColumnNotes), SourceError> {
-        let file_columns = file_columns(fields);
         let selected: Vec<&str> = match selection.reads_all() {
             true => self.columns.iter().map(|(name, _)| name.as_str()).collect(),
             false => selection.features().values().map(String::as_str).collect(),
@@ -114,6 +113,9 @@ impl FileColumns {
         for column in file_columns {
             if let Some(reason) = column.rounding {
                 notes.rounded.insert(column.name.clone(), reason);
+            }
+            if let Some(kind) = column.kind {
+                notes.kinds.insert(column.name.clone(), kind);
             }
             if !column.has_type {
                 notes.untyped.insert(column.name);
@@ -180,14 +182,24 @@ impl FileColumns {
                     }
                     cast_column(&found, &field.column_type, &target)
                 }
-                Some(Conversion::Names(names)) => convert::class_names(&found, names)
-                    .and_then(|found| cast_column(&found, &field.column_type, &target)),
+                Some(Conversion::Names(names)) => {
+                    convert::class_names(&found, names).and_then(|(found, unnamed)| {
+                        let (column, _) = cast_column(&found, &field.column_type, &target)?;
+                        Ok((column, unnamed))
+                    })
+                }
                 // An index of an earlier release contains lists.
                 Some(Conversion::Tensor(_)) if matches!(field.column_type, ColumnType::List(_)) => {
                     cast_column(&found, &field.column_type, &target)
                 }
-                Some(Conversion::Tensor(shape)) => convert::tensor(&found, shape)
-                    .and_then(|tensor| cast_column(&tensor, &field.column_type, &target)),
+                Some(Conversion::Tensor(shape)) => {
+                    convert::tensors(&found, shape).and_then(|(tensors, mut inexact)| {
+                        let (column, more) = cast_column(&tensors, &field.column_type, &target)?;
+                        inexact.extend(more);
+                        inexact.sort_by_key(|inexact| inexact.row);
+                        Ok((column, inexact))
+                    })
+                }
             };
             let (column, inexact) = column.map_err(in_column)?;
             failures.extend(row_failures(name, inexact, |_| read.block.offset));

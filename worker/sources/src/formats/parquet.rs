@@ -24,7 +24,7 @@ use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
@@ -41,10 +41,11 @@ use crate::tables;
 
 use super::features::FileColumns;
 use dictionary_cache::DictionaryCache;
-use fields::{FileColumn, check_block_read};
+use fields::{FileColumn, check_block_read, file_columns};
 use page_locations::{PageBytes, PageLocations};
 use pages::{INVALID_DATA, ReadChunk};
 use reader::ObjectReader;
+use values::ROUNDED_NANOSECONDS;
 
 /// Maximum size of a row group that forms a single block.
 const MAX_WHOLE_GROUP_BYTES: u64 = 16 << 20;
@@ -206,8 +207,18 @@ impl FormatReader for ParquetReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard().clone();
         let footer = self.footers.get(object, || read_footer(object.clone())).await?;
-        let file_fields = footer.metadata.schema().fields();
-        let (schema, columns) = footer.columns.shard_schema(&shard, file_fields, selection)?;
+        let mut file_columns = file_columns(footer.metadata.schema().fields());
+        let parquet = footer.metadata.parquet_schema();
+        for column in &mut file_columns {
+            let is_int96 = |leaf: usize| {
+                leaf < parquet.num_columns() && parquet.column(leaf).physical_type() == PhysicalType::INT96
+            };
+            if column.leaves.clone().any(is_int96) {
+                // Spark writes them in UTC. The decoder has converted nanoseconds to microseconds.
+                (column.rounding, column.kind) = (Some(ROUNDED_NANOSECONDS), None);
+            }
+        }
+        let (schema, columns) = footer.columns.shard_schema(&shard, file_columns, selection)?;
         let leaves = footer.leaves(&footer.columns.fields(&selection.data_names(&schema)));
         let mut blocks = Vec::new();
         let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);

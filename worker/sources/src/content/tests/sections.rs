@@ -175,9 +175,10 @@ async fn sections_begin_again_when_memory_is_free_again() {
         let (one, ..) = index(&file, Format::Text, 1).await;
         let (fixture, stores) = shard(&file, Format::Text, 4);
         // Not enough for four sections.
-        stores.decoders().set_limit(6 << 20);
+        stores.decoders().set_limit(24 << 20);
         let few = fixture.index().await.unwrap().index;
         assert!(one == few, "{codec:?} differs");
+        assert!(stores.decoders().decoded_sections() > 0, "{codec:?}");
     }
 }
 

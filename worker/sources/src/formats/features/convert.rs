@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, LargeListArray, StringViewBuilder, UInt32Array,
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, LargeListArray, StringViewBuilder,
+    UInt32Array,
 };
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::{cast, take};
+use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::{DataType, Field, Int64Type};
+
+use crate::exact_cast::InexactRow;
 
 /// Maximum length of a path in an error message.
 const MAX_SHOWN_PATH: usize = 200;
@@ -62,32 +65,60 @@ fn list_items(array: &ArrayRef) -> Option<(Vec<usize>, ArrayRef)> {
     Some((offsets, Arc::clone(items)))
 }
 
-/// Returns the names of classes. The index -1 means that the class is unknown, and becomes null.
-pub(super) fn class_names(column: &ArrayRef, names: &[String]) -> Result<ArrayRef, String> {
+/// Returns the names of classes, and the rows with a class that has no name, which is null. The index -1 means that the class is
+/// unknown, and becomes null too.
+pub(super) fn class_names(
+    column: &ArrayRef,
+    names: &[String],
+) -> Result<(ArrayRef, Vec<InexactRow>), String> {
     if let Some((offsets, items)) = list_items(column) {
-        let items = class_names(&items, names)?;
+        let (items, unnamed) = class_names(&items, names)?;
+        let mut rows: Vec<InexactRow> = Vec::new();
+        for InexactRow { row: item, reason } in unnamed {
+            let row = offsets.partition_point(|&start| start <= item).checked_sub(1);
+            // Items outside of the offsets belong to no row.
+            let row = row.filter(|&row| row < column.len() && column.is_valid(row));
+            if let Some(row) = row.filter(|row| rows.last().is_none_or(|last| last.row != *row)) {
+                rows.push(InexactRow { row, reason });
+            }
+        }
         let item = Arc::new(Field::new("item", items.data_type().clone(), true));
         let offsets = OffsetBuffer::new(offsets.iter().map(|&offset| offset as i64).collect());
         let list = LargeListArray::try_new(item, offsets, items, column.nulls().cloned());
-        return list.map(|list| Arc::new(list) as ArrayRef).map_err(|error| error.to_string());
+        return list.map(|list| (Arc::new(list) as ArrayRef, rows)).map_err(|error| error.to_string());
     }
     let indexes = cast(column, &DataType::Int64).map_err(|error| error.to_string())?;
     let mut builder = StringViewBuilder::with_capacity(indexes.len()).with_deduplicate_strings();
-    for index in indexes.as_primitive::<Int64Type>() {
-        match index {
-            None | Some(-1) => builder.append_null(),
-            Some(index) => match usize::try_from(index).ok().and_then(|index| names.get(index)) {
-                Some(name) => builder.append_value(name),
-                None => {
-                    return Err(format!(
-                        "the class {index} has no name: the feature has {} names",
-                        names.len()
-                    ));
-                }
-            },
+    let mut unnamed = Vec::new();
+    for (row, index) in indexes.as_primitive::<Int64Type>().iter().enumerate() {
+        let index = index.filter(|&index| index != -1);
+        let name = index.and_then(|index| names.get(usize::try_from(index).ok()?));
+        if let (Some(index), None) = (index, name) {
+            let reason = format!("the class {index} has no name: the feature has {} names", names.len());
+            unnamed.push(InexactRow { row, reason });
         }
+        builder.append_option(name);
     }
-    Ok(Arc::new(builder.finish()))
+    Ok((Arc::new(builder.finish()), unnamed))
+}
+
+/// Converts nested lists as [`tensor`]. Rows with another shape are null in the result, and listed.
+pub(super) fn tensors(column: &ArrayRef, shape: &[u32]) -> Result<(ArrayRef, Vec<InexactRow>), String> {
+    let error = match tensor(column, shape) {
+        Ok(tensors) => return Ok((tensors, Vec::new())),
+        Err(error) => error,
+    };
+    let reason_of_row = |row| tensor(&column.slice(row, 1), shape).err();
+    let reasons = (0..column.len()).filter_map(|row| Some(InexactRow { row, reason: reason_of_row(row)? }));
+    let inexact: Vec<InexactRow> = reasons.collect();
+    if inexact.is_empty() {
+        // All rows together need too much memory.
+        return Err(error);
+    }
+    let mut is_inexact = vec![false; column.len()];
+    inexact.iter().for_each(|inexact| is_inexact[inexact.row] = true);
+    let others = nullif(column, &BooleanArray::from(is_inexact)).map_err(|error| error.to_string())?;
+    Ok((tensor(&others, shape)?, inexact))
 }
 
 /// Converts nested lists to one list of fixed length per row. The lists of each dimension must have the length of the shape. A

@@ -45,7 +45,7 @@ fn selected(fields: Vec<Field>, features: &[(&str, &str)], json: &str) -> Result
     let source = Source { features: features.collect(), ..Source::parquet("") };
     let selection = Selection::new(&source);
     let columns = FileColumns::new(&file).unwrap();
-    let schema = columns.shard_schema(&ShardRef::default(), file.fields(), &selection);
+    let schema = columns.shard_schema(&ShardRef::default(), file_columns(file.fields()), &selection);
     let (schema, _) = schema.map_err(|error| error.to_string())?;
     Ok(schema.fields.iter().map(|field| format!("{}: {}", field.name, field.column_type)).collect())
 }
@@ -75,7 +75,7 @@ fn columns_that_the_file_does_not_contain_are_not_ignored_columns() {
     let file = schema(fields, "{\"image\": {\"_type\": \"Image\"}}");
     let source = Source { features: [("x".to_owned(), "image".to_owned())].into(), ..Source::parquet("") };
     let columns = FileColumns::new(&file).unwrap();
-    let resolved = columns.shard_schema(&ShardRef::default(), file.fields(), &Selection::new(&source));
+    let resolved = columns.shard_schema(&ShardRef::default(), file_columns(file.fields()), &Selection::new(&source));
     assert_eq!(resolved.unwrap().1.ignored, ["image.path", "id"]);
 }
 

@@ -14,8 +14,8 @@ use parquet::basic::Type as PhysicalType;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::values::{
-    check_items, field_value_type, has_type, list_item, list_item_type, plain_values, rounding,
-    unlisted_views, untyped_items,
+    check_items, field_value_type, has_type, kind, list_item, list_item_type, lost_rows, plain_values,
+    rounding, too_large, unlisted_views, untyped_items,
 };
 use crate::columns::null_column;
 use crate::error::SourceError;
@@ -36,6 +36,8 @@ pub(crate) struct FileColumn {
     pub(crate) has_type: bool,
     /// How the values are rounded.
     pub(crate) rounding: Option<&'static str>,
+    /// What the numbers of the column mean.
+    pub(crate) kind: Option<&'static str>,
     /// The indices of the column's leaves in the file, in depth-first order.
     pub(crate) leaves: Range<usize>,
 }
@@ -75,6 +77,7 @@ fn add_columns(name: String, field: &Field, leaf: &mut usize, columns: &mut Vec<
                 column_type: field_value_type(field),
                 has_type: has_type(other),
                 rounding: rounding(other),
+                kind: kind(other),
                 leaves,
             });
         }
@@ -234,16 +237,9 @@ pub(crate) fn cast_column(
         }
     }
     let plain = plain_values(column)?;
-    let mut inexact = Vec::new();
-    if column.data_type().is_decimal() && plain.null_count() > column.null_count() {
-        let is_lost = |row: &usize| column.is_valid(*row) && plain.is_null(*row);
-        inexact.extend(
-            (0..column.len()).filter(is_lost).map(|row| InexactRow {
-                row,
-                reason: "the decimal number is too large for 64 bits".to_owned(),
-            }),
-        );
-    }
+    let reason = || too_large(column.data_type()).to_owned();
+    let lost = lost_rows(column, &plain).into_iter();
+    let mut inexact: Vec<InexactRow> = lost.map(|row| InexactRow { row, reason: reason() }).collect();
     let (converted, rounded) = cast_exact(&plain, wanted)?;
     inexact.extend(rounded);
     inexact.sort_by_key(|inexact| inexact.row);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, Int32Array, Int64Array, OffsetSizeTrait,
+    Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, Int64Array, OffsetSizeTrait,
 };
-use arrow::compute::{cast, try_unary};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
 use feedline_data::schema::{ColumnType, ScalarType};
@@ -16,6 +16,8 @@ use crate::columns::{NO_ELEMENTS, column_type, with_tensor_shape};
 /// items that are all null.
 const MAX_VIRTUAL_ITEMS: u64 = 1 << 26;
 
+/// How timestamps, times and durations in nanoseconds are rounded.
+pub(crate) const ROUNDED_NANOSECONDS: &str = "nanoseconds are rounded down to microseconds";
 /// The number of decimal digits that every 64-bit floating point number represents.
 const FLOAT64_DIGITS: u8 = 15;
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -62,7 +64,8 @@ pub(crate) fn rounding(data_type: &DataType) -> Option<&'static str> {
     match data_type {
         T::Timestamp(TimeUnit::Nanosecond, _)
         | T::Time64(TimeUnit::Nanosecond)
-        | T::Duration(TimeUnit::Nanosecond) => Some("nanoseconds are rounded down to microseconds"),
+        | T::Duration(TimeUnit::Nanosecond) => Some(ROUNDED_NANOSECONDS),
+        T::Date64 => Some("times of day are dropped"),
         T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => {
             let is_exact = is_integer(data_type) || precision(data_type) <= FLOAT64_DIGITS;
             (!is_exact).then_some("decimals are rounded to 15 digits")
@@ -71,6 +74,22 @@ pub(crate) fn rounding(data_type: &DataType) -> Option<&'static str> {
         T::RunEndEncoded(_, values) => rounding(values.data_type()),
         other => list_item_type(other).and_then(rounding),
     }
+}
+
+/// Returns what the numbers of a type mean, also in lists. `None` if they are not numbers in a column.
+pub(crate) fn kind(data_type: &DataType) -> Option<&'static str> {
+    use DataType as T;
+    Some(match data_type {
+        T::Timestamp(_, Some(_)) => "timestamps in UTC",
+        T::Timestamp(_, None) => "timestamps without a time zone",
+        T::Date32 | T::Date64 => "dates",
+        T::Time32(_) | T::Time64(_) => "times of day",
+        T::Duration(_) => "durations",
+        numeric if numeric.is_numeric() => "numbers",
+        T::Dictionary(_, values) => kind(values)?,
+        T::RunEndEncoded(_, values) => kind(values.data_type())?,
+        other => list_item_type(other).and_then(kind)?,
+    })
 }
 
 fn precision(decimal: &DataType) -> u8 {
@@ -116,37 +135,37 @@ pub(crate) fn list_item(data_type: &DataType) -> Option<&Field> {
     }
 }
 
-/// Converts values to types that have a column type, also in lists. Decimals that exceed 64-bit integers become null, or are an error
-/// in lists.
+/// Converts values to types that have a column type, also in lists. Values that are too large for their type become null:
+/// [`lost_rows`] finds them.
 pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
     let text = |error: ArrowError| error.to_string();
     match array.data_type() {
         data_type if is_plain(data_type) => Ok(array.clone()),
         DataType::Timestamp(unit, _) | DataType::Time64(unit) | DataType::Duration(unit) => {
-            microseconds(&cast(array, &DataType::Int64).map_err(text)?, *unit)
+            Ok(microseconds(&cast(array, &DataType::Int64).map_err(text)?, *unit))
         }
         DataType::Time32(unit) => {
             let values = cast(array, &DataType::Int32).and_then(|values| cast(&values, &DataType::Int64));
-            microseconds(&values.map_err(text)?, *unit)
+            Ok(microseconds(&values.map_err(text)?, *unit))
         }
         DataType::Date32 => cast(array, &DataType::Int32).map_err(text),
         decimal if is_integer(decimal) => cast(array, &DataType::Int64).map_err(text),
-        DataType::Date64 => days(&cast(array, &DataType::Int64).map_err(text)?),
+        DataType::Date64 => Ok(days(&cast(array, &DataType::Int64).map_err(text)?)),
         DataType::Decimal32(..)
         | DataType::Decimal64(..)
         | DataType::Decimal128(..)
         | DataType::Decimal256(..) => cast(array, &DataType::Float64).map_err(text),
-        DataType::Dictionary(_, values) => plain_items(&cast(array, values).map_err(text)?),
+        DataType::Dictionary(_, values) => plain_values(&cast(array, values).map_err(text)?),
         DataType::RunEndEncoded(_, values) => {
             check_items(array.len() as u64)?;
-            plain_items(&cast(array, &viewed(values.data_type())).map_err(text)?)
+            plain_values(&cast(array, &viewed(values.data_type())).map_err(text)?)
         }
         DataType::ListView(_) | DataType::LargeListView(_) => plain_values(&unlisted_views(array)?),
         DataType::List(_) => plain_list(array.as_list::<i32>()),
         DataType::LargeList(_) => plain_list(array.as_list::<i64>()),
         DataType::FixedSizeList(..) => {
             let (_, length, values, nulls) = array.as_fixed_size_list().clone().into_parts();
-            let values = plain_items(&values)?;
+            let values = plain_values(&values)?;
             let item = Arc::new(Field::new("item", values.data_type().clone(), true));
             Ok(Arc::new(FixedSizeListArray::try_new(item, length, values, nulls).map_err(text)?))
         }
@@ -154,17 +173,67 @@ pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
     }
 }
 
-fn plain_items(items: &ArrayRef) -> Result<ArrayRef, String> {
-    let plain = plain_values(items)?;
-    if items.data_type().is_decimal() && plain.null_count() > items.null_count() {
-        return Err("a decimal number is too large for 64 bits: write it as text".to_owned());
+/// Returns the rows of a column with values that are too large for the type of `plain`, to which [`plain_values`] has converted it, in
+/// ascending order.
+pub(crate) fn lost_rows(column: &ArrayRef, plain: &ArrayRef) -> Vec<usize> {
+    match column.data_type() {
+        DataType::List(_) => {
+            let (list, plain) = (column.as_list::<i32>(), plain.as_list::<i32>());
+            rows_of_items(&lost_rows(list.values(), plain.values()), list)
+        }
+        DataType::LargeList(_) => {
+            let (list, plain) = (column.as_list::<i64>(), plain.as_list::<i64>());
+            rows_of_items(&lost_rows(list.values(), plain.values()), list)
+        }
+        DataType::FixedSizeList(_, length) => {
+            let (list, plain) = (column.as_fixed_size_list(), plain.as_fixed_size_list());
+            let items = lost_rows(list.values(), plain.values());
+            let mut rows: Vec<usize> = items.into_iter().map(|item| item / (*length).max(1) as usize).collect();
+            rows.dedup();
+            rows.retain(|&row| list.is_valid(row));
+            rows
+        }
+        DataType::ListView(_) | DataType::LargeListView(_) => {
+            unlisted_views(column).map_or(Vec::new(), |lists| lost_rows(&lists, plain))
+        }
+        _ if plain.null_count() == column.logical_null_count() => Vec::new(),
+        _ => {
+            let nulls = column.logical_nulls();
+            let is_lost =
+                |row: &usize| plain.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
+            (0..column.len()).filter(is_lost).collect()
+        }
     }
-    Ok(plain)
+}
+
+/// The rows of a list that contain these items, which are in ascending order.
+fn rows_of_items<O: OffsetSizeTrait>(items: &[usize], list: &GenericListArray<O>) -> Vec<usize> {
+    let offsets = list.value_offsets();
+    let mut rows = Vec::new();
+    for &item in items {
+        let row = offsets.partition_point(|start| start.as_usize() <= item).checked_sub(1);
+        // Items outside of the offsets belong to no row.
+        rows.extend(row.filter(|&row| row < list.len() && list.is_valid(row) && rows.last() != Some(&row)));
+    }
+    rows
+}
+
+/// Why [`plain_values`] cannot convert a value of a type, also in lists.
+pub(crate) fn too_large(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Date64 => "the date is too large for 32 bits of days",
+        DataType::Timestamp(..) | DataType::Time64(_) | DataType::Duration(_) => {
+            "the time is too large for 64 bits of microseconds"
+        }
+        DataType::Dictionary(_, values) => too_large(values),
+        DataType::RunEndEncoded(_, values) => too_large(values.data_type()),
+        other => list_item_type(other).map_or("the decimal number is too large for 64 bits", too_large),
+    }
 }
 
 fn plain_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Result<ArrayRef, String> {
     let (_, offsets, values, nulls) = list.clone().into_parts();
-    let values = plain_items(&values)?;
+    let values = plain_values(&values)?;
     let item = Arc::new(Field::new("item", values.data_type().clone(), true));
     let list = GenericListArray::try_new(item, offsets, values, nulls).map_err(|error| error.to_string())?;
     Ok(Arc::new(list))
@@ -231,38 +300,22 @@ fn viewed(values: &DataType) -> DataType {
     }
 }
 
-/// Converts numbers of a unit to microseconds. Nanoseconds are rounded down.
-fn microseconds(array: &ArrayRef, unit: TimeUnit) -> Result<ArrayRef, String> {
+/// Converts numbers of a unit to microseconds. Nanoseconds are rounded down, and numbers that are too large become null.
+fn microseconds(array: &ArrayRef, unit: TimeUnit) -> ArrayRef {
     let values: &Int64Array = array.as_primitive();
     let factor = match unit {
         TimeUnit::Second => MICROS_PER_SECOND,
         TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => return Ok(array.clone()),
+        TimeUnit::Microsecond => return array.clone(),
         TimeUnit::Nanosecond => {
-            return Ok(Arc::new(values.unary::<_, Int64Type>(|value| value.div_euclid(1_000))));
+            return Arc::new(values.unary::<_, Int64Type>(|value| value.div_euclid(1_000)));
         }
     };
-    let multiply = |value: i64| {
-        value.checked_mul(factor).ok_or_else(|| {
-            ArrowError::ComputeError(format!(
-                "the time {value} in {unit:?}s is too large for 64 bits of microseconds"
-            ))
-        })
-    };
-    let values: Int64Array = try_unary(values, multiply).map_err(|error| error.to_string())?;
-    Ok(Arc::new(values))
+    Arc::new(values.unary_opt::<_, Int64Type>(|value| value.checked_mul(factor)))
 }
 
-/// Converts milliseconds since 1970 to days.
-fn days(array: &ArrayRef) -> Result<ArrayRef, String> {
+/// Converts milliseconds since 1970 to days. The time of day is dropped, and numbers that are too large become null.
+fn days(array: &ArrayRef) -> ArrayRef {
     let values: &Int64Array = array.as_primitive();
-    let day = |value: i64| {
-        i32::try_from(value.div_euclid(MILLIS_PER_DAY)).map_err(|_| {
-            ArrowError::ComputeError(format!(
-                "the date {value} in milliseconds is too large for 32 bits of days"
-            ))
-        })
-    };
-    let days: Int32Array = try_unary::<_, _, Int32Type>(values, day).map_err(|error| error.to_string())?;
-    Ok(Arc::new(days))
+    Arc::new(values.unary_opt::<_, Int32Type>(|value| i32::try_from(value.div_euclid(MILLIS_PER_DAY)).ok()))
 }
