@@ -2,8 +2,8 @@
 
 use feedline_data::graph::GraphSummary;
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard, Manifest,
-    RoundedColumn, Shard, ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues,
+    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, ContentId, DatasetSummary, Defect, IndexedShard,
+    Manifest, RoundedColumn, Shard, ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues,
     SharedValues, StoreChecksum, TopicRange, TopicRanges, WidenedColumn,
 };
 use feedline_data::runs::{PartRuns, RunSummary};

@@ -16,8 +16,8 @@ use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, DatasetSummary, Defect, Manifest, RoundedColumn, Shard,
-    ShardDigest, ShardIndex, ShardRef, ShardValue, StoreChecksum, WidenedColumn,
+    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, DatasetSummary, Defect, Manifest, RoundedColumn,
+    Shard, ShardDigest, ShardIndex, ShardRef, ShardValue, StoreChecksum, WidenedColumn,
 };
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::*;

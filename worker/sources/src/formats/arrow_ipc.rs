@@ -39,7 +39,8 @@ impl FormatReader for ArrowReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
         let footer = self.footers.get(object, || read_footer(object)).await?;
-        let (schema, columns) = footer.columns.shard_schema(shard, file_columns(footer.schema.fields()), selection)?;
+        let (schema, columns) =
+            footer.columns.shard_schema(shard, file_columns(footer.schema.fields()), selection)?;
         if footer.is_stream {
             return Ok(ShardIndex { columns, ..stream::index(object, schema).await? });
         }

@@ -8,6 +8,7 @@ use arrow::datatypes::{
     DataType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
     UInt16Type, UInt32Type, UInt64Type,
 };
+use feedline_data::manifest::ColumnNotes;
 use feedline_data::pipeline::Format;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use serde_json::{Map, Value, json};
@@ -119,6 +120,37 @@ async fn types_without_a_column_type_are_converted() {
     assert_eq!(types["dec_big"], "float64");
     assert_eq!(types["chat.role"], "list of text");
     assert_eq!(types["map.value"], "list of int64");
+}
+
+#[tokio::test]
+async fn rounded_columns_and_the_kinds_of_numbers_are_noted() {
+    let notes = async |name: &str, format| {
+        let bytes = std::fs::read(directory().join(name)).unwrap();
+        fixture(&bytes, format, &[]).index().await.unwrap().index.columns
+    };
+    let legacy = notes("spark_snappy_int96_legacy.parquet", Format::Parquet).await;
+    let rounded = |notes: &ColumnNotes| -> Vec<String> {
+        notes.rounded.iter().map(|rounded| format!("{}: {}", rounded.column, rounded.reason)).collect()
+    };
+    assert!(rounded(&legacy).contains(&"time: nanoseconds are rounded down to microseconds".to_owned()));
+    assert!(
+        legacy.kinds.iter().all(|kind| kind.column != "time"),
+        "Spark writes other files with a time zone"
+    );
+    let types = notes("pyarrow_types.arrow", Format::Arrow).await;
+    assert_eq!(
+        rounded(&types),
+        [
+            "clock_ns: nanoseconds are rounded down to microseconds",
+            "span_ns: nanoseconds are rounded down to microseconds",
+        ]
+    );
+    let kind =
+        |column: &str| types.kinds.iter().find(|kind| kind.column == column).map(|kind| kind.kind.as_str());
+    assert_eq!(
+        ["clock_s", "span_s", "day64", "dec64", "list_view", "runs"].map(kind),
+        [Some("times of day"), Some("durations"), Some("dates"), Some("numbers"), Some("numbers"), None]
+    );
 }
 
 #[tokio::test]

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, AsArray, BinaryArray, FixedSizeListBuilder, Float32Builder, Int32Builder, Int64Array,
-    LargeListBuilder, ListBuilder, StringArray, StructArray,
+    Int64Builder, LargeListBuilder, ListBuilder, StringArray, StructArray,
 };
 use arrow::datatypes::Int32Type;
 use feedline_data::pipeline::Source;
 use proptest::prelude::*;
 
 use super::*;
+use crate::exact_cast::InexactRow;
+use crate::formats::parquet::fields::file_columns;
 
 fn schema(fields: Vec<Field>, features: &str) -> ArrowSchema {
     let json = format!("{{\"info\": {{\"features\": {features}}}}}");
@@ -75,7 +77,8 @@ fn columns_that_the_file_does_not_contain_are_not_ignored_columns() {
     let file = schema(fields, "{\"image\": {\"_type\": \"Image\"}}");
     let source = Source { features: [("x".to_owned(), "image".to_owned())].into(), ..Source::parquet("") };
     let columns = FileColumns::new(&file).unwrap();
-    let resolved = columns.shard_schema(&ShardRef::default(), file_columns(file.fields()), &Selection::new(&source));
+    let resolved =
+        columns.shard_schema(&ShardRef::default(), file_columns(file.fields()), &Selection::new(&source));
     assert_eq!(resolved.unwrap().1.ignored, ["image.path", "id"]);
 }
 
@@ -120,12 +123,36 @@ fn paths_without_bytes_are_failures() {
 #[test]
 fn class_names_are_looked_up() {
     let column = Arc::new(Int64Array::from(vec![Some(1), Some(-1), None, Some(0)])) as ArrayRef;
-    let found = convert::class_names(&column, &["a".to_owned(), "b".to_owned()]).unwrap();
+    let (found, unnamed) = convert::class_names(&column, &["a".to_owned(), "b".to_owned()]).unwrap();
+    assert_eq!(unnamed, []);
     let found: Vec<Option<&str>> = found.as_string_view().iter().collect();
     assert_eq!(found, [Some("b"), None, None, Some("a")]);
-    assert!(
-        convert::class_names(&column, &["a".to_owned()]).unwrap_err().contains("the class 1 has no name")
-    );
+    let (found, unnamed) = convert::class_names(&column, &["a".to_owned()]).unwrap();
+    let reason = "the class 1 has no name: the feature has 1 names".to_owned();
+    assert_eq!(unnamed, [InexactRow { row: 0, reason: reason.clone() }]);
+    assert_eq!(found.as_string_view().iter().collect::<Vec<_>>(), [None, None, None, Some("a")]);
+    let mut lists = ListBuilder::new(Int64Builder::new());
+    for row in [Some(vec![0]), None, Some(vec![]), Some(vec![0, 1, 1])] {
+        lists.append_option(row.map(|row| row.into_iter().map(Some)));
+    }
+    let lists = Arc::new(lists.finish()) as ArrayRef;
+    let (_, unnamed) = convert::class_names(&lists, &["a".to_owned()]).unwrap();
+    assert_eq!(unnamed, [InexactRow { row: 3, reason }]);
+}
+
+#[test]
+fn a_row_with_another_shape_fails_and_the_others_are_tensors() {
+    let row = |value| Some(vec![vec![value; 3], vec![value; 3]]);
+    let column = nested(&[row(1), Some(vec![vec![1, 2, 3], vec![4, 5]]), None, row(2)]);
+    let (tensors, inexact) = convert::tensors(&column, &[2, 3]).unwrap();
+    let tensors = tensors.as_fixed_size_list();
+    let nulls: Vec<bool> = (0..4).map(|row| tensors.is_null(row)).collect();
+    assert_eq!(nulls, [false, true, true, false]);
+    assert_eq!(tensors.value(3).as_primitive::<Int32Type>().values().to_vec(), [2; 6]);
+    let [InexactRow { row: 1, reason }] = inexact.as_slice() else { panic!("{inexact:?}") };
+    assert!(reason.contains("shape [2, 3]"), "{reason}");
+    let nulls = nested(&vec![None; 1 << 14]);
+    assert!(convert::tensors(&nulls, &[1 << 13, 2]).unwrap_err().contains("too much memory"));
 }
 
 /// Lists of images: the first row has one with its bytes, the second one with only a path.

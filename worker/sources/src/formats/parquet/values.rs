@@ -188,7 +188,8 @@ pub(crate) fn lost_rows(column: &ArrayRef, plain: &ArrayRef) -> Vec<usize> {
         DataType::FixedSizeList(_, length) => {
             let (list, plain) = (column.as_fixed_size_list(), plain.as_fixed_size_list());
             let items = lost_rows(list.values(), plain.values());
-            let mut rows: Vec<usize> = items.into_iter().map(|item| item / (*length).max(1) as usize).collect();
+            let mut rows: Vec<usize> =
+                items.into_iter().map(|item| item / (*length).max(1) as usize).collect();
             rows.dedup();
             rows.retain(|&row| list.is_valid(row));
             rows
