@@ -200,13 +200,21 @@ def entry_digest(root: Path) -> str:
     lock = tomllib.loads((root / "Cargo.lock").read_text())
     packages = [package for package in lock["package"] if "source" in package]
     manifest = tomllib.loads((root / "Cargo.toml").read_text())
-    workspace = manifest["workspace"]
+    flags = sorted(item for item in os.environ.items() if item[0].startswith("CARGO_PROFILE") or item[0] == "RUSTFLAGS")
+    parts = [compiler, packages, manifest.get("profile"), features(root, manifest["workspace"]), flags]
+    return digest(*(repr(part).encode() for part in parts))
+
+
+def features(root: Path, workspace: dict) -> list:
+    """Returns the features of the third-party packages, or what determines them if Cargo has not downloaded all packages."""
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline"]
+    metadata = subprocess.run(command, cwd=root, capture_output=True)
+    if metadata.returncode == 0:
+        nodes = json.loads(metadata.stdout)["resolve"]["nodes"]
+        return sorted((node["id"], node["features"]) for node in nodes if node["id"].startswith("registry+"))
     members = [tomllib.loads((root / member / "Cargo.toml").read_text()) for member in workspace["members"]]
     tables = [table.get(kind, {}) for table in [workspace, *members] for kind in DEPENDENCIES]
-    dependencies = [sorted(without_own(table).items()) for table in tables]
-    flags = sorted(item for item in os.environ.items() if item[0].startswith("CARGO_PROFILE") or item[0] == "RUSTFLAGS")
-    parts = [compiler, packages, manifest.get("profile"), dependencies, flags]
-    return digest(*(repr(part).encode() for part in parts))
+    return [sorted(without_own(table).items()) for table in tables]
 
 
 def without_own(dependencies: dict) -> dict:
