@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContentId, Manifest, ShardChanges, ShardIndex, TopicRanges, WidenedColumn};
+use super::{ContentId, Manifest, RoundedColumn, ShardChanges, ShardIndex, TopicRanges, WidenedColumn};
 use crate::graph::GraphSummary;
 use crate::runs::{PartRuns, RunSummary};
 use crate::schema::Schema;

@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema};
 use feedline_data::manifest::{ColumnNotes, ShardRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-use super::parquet::fields::{FileColumn, cast_column, find_column, resolve_columns};
+use super::parquet::fields::{FileColumn, cast_column, file_columns, find_column, resolve_columns};
 use crate::columns::{arrow_type, column_type, null_column};
 use crate::error::SourceError;
 use crate::exact_cast::{merge_failures, row_failures};

@@ -13,7 +13,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::exact_cast::InexactRow;
-use crate::formats::parquet::fields::file_columns;
 
 fn schema(fields: Vec<Field>, features: &str) -> ArrowSchema {
     let json = format!("{{\"info\": {{\"features\": {features}}}}}");
