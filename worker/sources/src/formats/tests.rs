@@ -141,8 +141,10 @@ async fn rounded_columns_and_the_kinds_of_numbers_are_noted() {
     assert_eq!(
         rounded(&types),
         [
+            "day64: times of day are dropped",
             "clock_ns: nanoseconds are rounded down to microseconds",
             "span_ns: nanoseconds are rounded down to microseconds",
+            "dec256: decimals are rounded to 15 digits",
         ]
     );
     let kind =
