@@ -30,7 +30,7 @@ def read(path: Path, local: dict[str, Any], on_error: str) -> tuple[list[int], l
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (pa.array([0, LARGE, 2], pa.timestamp("s")), "the time is too large for 64 bits of microseconds"),
+        (pa.array([0, LARGE, 2], pa.timestamp("ms")), "the time is too large for 64 bits of microseconds"),
         (pa.array([[0], [1, LARGE], []], pa.list_(pa.duration("ms"))), "the time is too large for 64 bits of microseconds"),
         (pa.array([Decimal(1), Decimal(10**30), None], pa.decimal128(38, 0)), "the decimal number is too large for 64 bits"),
         (
