@@ -53,7 +53,7 @@ pub struct Decoders {
     sections: OnceLock<SharedMemory>,
     /// The number of compressed shards that are indexed now.
     indexed_shards: Arc<AtomicUsize>,
-    /// One permit for each core. Set with `sections`.
+    /// One permit for each core. Set when the first section begins.
     section_threads: OnceLock<Arc<Semaphore>>,
     /// Minimum size of a section in a shard.
     section_bytes: AtomicU64,

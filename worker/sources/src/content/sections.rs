@@ -23,9 +23,9 @@ use crate::object::Object;
 pub(super) const READ_BYTES: u64 = 4 << 20;
 /// A shard with fewer sections than this has none, because one core soon decodes it.
 const MIN_SECTIONS: u64 = 4;
-/// Number of bytes between two sections from which they would begin too rarely.
+/// Maximum number of compressed bytes in a section. After more, one decoder continues.
 const MAX_SECTION_BYTES: usize = 32 << 20;
-/// Maximum size of the content of a section. After more, the decoder of the section continues in turn.
+/// Maximum size of the content of a section. After more, the decoder of the section continues sequentially.
 const MAX_CONTENT_BYTES: u64 = 32 << 20;
 /// The same for a section whose size is unknown before.
 const MAX_UNKNOWN_CONTENT_BYTES: u64 = 8 << 20;
@@ -249,7 +249,7 @@ impl<'a> Sections<'a> {
             return Ok(());
         };
         self.input_memory.merge(memory);
-        // The digest contains the bytes when they are decoded in turn.
+        // The digest is computed in the order of the shard, when the section is used.
         let next = self.object.read_unhashed(next).await?;
         self.input.extend_from_slice(&next);
         Ok(())
