@@ -7,6 +7,7 @@ mod compression;
 pub(crate) mod dataset;
 pub(crate) mod fetch;
 mod history;
+mod list_pages;
 mod pipeline;
 mod reports;
 mod stores;

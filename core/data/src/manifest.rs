@@ -5,6 +5,7 @@ mod changes;
 mod columns;
 mod content;
 mod content_id;
+mod list_pages;
 mod merge;
 mod named;
 mod resuming;
@@ -22,6 +23,7 @@ pub use self::changes::IndexReuse;
 pub use self::columns::{ColumnKind, ColumnNotes, RoundedColumn, WidenedColumn};
 pub use self::content::is_index_id;
 pub use self::content_id::{ContentId, ShardDigest};
+pub use self::list_pages::{ListPage, ListPages};
 pub use self::merge::common_scalar;
 pub use self::shard_changes::ShardChanges;
 pub use self::store_checksum::{ChecksumAlgorithm, StoreChecksum};
@@ -130,6 +132,9 @@ pub struct ShardIndex {
     /// blocks and defects are those in the decompressed content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<ShardCompression>,
+    /// The pages of lists in row groups with several blocks, if the headers of the pages do not contain the number of rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub list_pages: Vec<ListPages>,
     /// The summary of a graph, for the shard with its description. Such a shard has no rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Box<GraphSummary>>,

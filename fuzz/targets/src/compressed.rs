@@ -2,7 +2,7 @@
 
 use feedline_compression::{Event, StreamDecoder, resume, start, store_content};
 use feedline_data::compression::{AccessPoint, Codec, ShardCompression};
-use feedline_data::manifest::Block;
+use feedline_data::manifest::{Block, ShardIndex};
 use feedline_data::pipeline::{Format, Source};
 use feedline_data::schema::{ColumnType, Schema};
 use feedline_sources::BlockRead;
@@ -155,16 +155,16 @@ fn read_resumed(resumed: &ResumedShard) {
         blocks.push(block(offset - 24, 32, 0));
     }
     let source = shard_source(&resumed.bytes, Format::Text, &[]);
-    block_on(read_text(source, &compression, &blocks));
+    let index = ShardIndex { blocks, compression: Some(compression), ..ShardIndex::default() };
+    block_on(read_text(source, &index));
 }
 
-async fn read_text(source: Source, compression: &ShardCompression, blocks: &[Block]) {
+async fn read_text(source: Source, index: &ShardIndex) {
     let schema = Schema::new([("text", ColumnType::Utf8)]);
     let dataset = open(source);
     for shard in dataset.list().await.unwrap_or_default() {
-        for block in blocks {
-            let compression = Some(compression);
-            let read = BlockRead { shard: &shard, block, compression, schema: &schema, rows: None };
+        for block in &index.blocks {
+            let read = BlockRead { shard: &shard, block, index: Some(index), schema: &schema, rows: None };
             // Errors are expected; only panics and hangs are failures.
             drop(dataset.read_block(&read).await);
         }

@@ -129,8 +129,7 @@ pub(crate) async fn read_blocks(dataset: &Dataset, indexed: &[(ShardRef, ShardIn
     for (shard, index) in indexed {
         let Some(schema) = &index.schema else { continue };
         for block in &index.blocks {
-            let compression = index.compression.as_ref();
-            let read = BlockRead { shard, block, compression, schema, rows: None };
+            let read = BlockRead { shard, block, index: Some(index), schema, rows: None };
             let found = dataset.read_block(&read).await;
             rows += found.map_or(0, |found| found.batch.num_rows() - found.failures.len());
             if let Some(last) = block.row_bytes.len().checked_sub(1) {

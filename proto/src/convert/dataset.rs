@@ -165,6 +165,7 @@ fn write_index(index: &ShardIndex, digest: Option<ShardDigest>) -> wire::ShardIn
         columns: Some(index.columns.clone().into_wire()),
         digest: digest.map(write_digest),
         compression: index.compression.clone().into_wire(),
+        list_pages: index.list_pages.clone().into_wire(),
         graph: index.graph.clone().into_wire(),
     }
 }
@@ -181,6 +182,7 @@ impl Wire<wire::ShardIndex> for IndexedShard {
             defects: Wire::from_wire(message.defects, "index.defects")?,
             columns: Wire::from_wire(message.columns.unwrap_or_default(), "index.columns")?,
             compression: Wire::from_wire(message.compression, "index.compression")?,
+            list_pages: Wire::from_wire(message.list_pages, "index.list_pages")?,
             graph: Wire::from_wire(message.graph, "index.graph")?,
         };
         Ok(Self { index, digest: message.digest.map(read_digest).transpose()? })

@@ -16,8 +16,8 @@ use feedline_data::growth::KnownGrowth;
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{DeliveredPrefix, Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{
-    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, DatasetSummary, Defect, Manifest, RoundedColumn,
-    Shard, ShardDigest, ShardIndex, ShardRef, ShardValue, StoreChecksum, WidenedColumn,
+    Block, ChecksumAlgorithm, ColumnKind, ColumnNotes, DatasetSummary, Defect, ListPage, ListPages, Manifest,
+    RoundedColumn, Shard, ShardDigest, ShardIndex, ShardRef, ShardValue, StoreChecksum, WidenedColumn,
 };
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::*;
@@ -260,7 +260,17 @@ fn shard(number: u64, blocks: &[(u32, bool)]) -> Shard {
     };
     let blocks = blocks.iter().enumerate().map(block).collect();
     let compression = (number == 2).then(compression);
-    let index = ShardIndex { blocks, schema, defects, columns, compression, graph: Some(Box::new(graph())) };
+    let page = |number: u64| ListPage {
+        offset: 4 + number * 1_048_000,
+        stored_bytes: 1_048_000,
+        decompressed_bytes: 1_048_576,
+        rows_before: 255 * number,
+        begins_within_row: number > 0,
+    };
+    let pages = (0..number).map(page).collect();
+    let list_pages = vec![ListPages { group: 3, column: 1, dictionary_bytes: 77, pages }];
+    let graph = Some(Box::new(graph()));
+    let index = ShardIndex { blocks, schema, defects, columns, compression, list_pages, graph };
     let parts = ShardDigest::Parts([2; 32]);
     let checksum = StoreChecksum::new(ChecksumAlgorithm::Crc64Nvme, 3, &[4; 8]);
     let digests = [None, Some(ShardDigest::Whole([1; 32])), Some(parts.with_checksum(checksum))];

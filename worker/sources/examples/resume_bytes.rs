@@ -29,8 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for number in 0..count {
         let row = random(number) % index.rows();
         let block = block_of(&index.blocks, row).ok_or("the index has fewer rows than it states")?;
-        let read =
-            BlockRead { shard: &shard, block, compression: index.compression.as_ref(), schema, rows: None };
+        let read = BlockRead { shard: &shard, block, index: Some(&index), schema, rows: None };
         let before = decompressed_bytes(&metrics);
         let rows = dataset.read_block(&read).await?;
         if rows.batch.num_rows() != block.rows as usize {

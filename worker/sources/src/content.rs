@@ -87,8 +87,8 @@ impl<'a> Content<'a> {
 
     /// The content of the shard of a block.
     pub(crate) fn of_block(object: &'a Object, read: &BlockRead<'a>) -> Self {
-        let part = read.compression.and_then(|_| RunPart::of_group(read.block.group));
-        Self { part, ..Self::indexed(object, read.compression) }
+        let part = read.compression().and_then(|_| RunPart::of_group(read.block.group));
+        Self { part, ..Self::indexed(object, read.compression()) }
     }
 
     fn source(&self, codec: Codec) -> RangeSource<'a> {

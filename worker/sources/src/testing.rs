@@ -156,7 +156,7 @@ impl Fixture {
         let read = BlockRead {
             shard: &shard.object,
             block: &shard.index.blocks[at],
-            compression: shard.index.compression.as_ref(),
+            index: Some(&shard.index),
             schema,
             rows,
         };

@@ -163,8 +163,8 @@ impl BlockReader<'_> {
     async fn read(&self, request: &BlockRequest) -> Result<(BlockRows, bool), SourceError> {
         let compiled = &self.job.compiled;
         let (shard, block) = self.blocks.block(&request.first);
-        let compression = self.blocks.compression(&request.first);
-        if compression.is_some() {
+        let index = self.blocks.index(&request.first);
+        if index.is_some_and(|index| index.compression.is_some()) {
             self.resources.check_compressed(shard, block)?;
         }
         let mut wanted: Vec<u32> = request.rows.iter().map(|(row, _)| *row).collect();
@@ -174,7 +174,7 @@ impl BlockReader<'_> {
         let read = BlockRead {
             shard,
             block,
-            compression,
+            index,
             schema: &compiled.read_schema,
             rows: (has_large_rows && !is_whole).then_some(wanted.as_slice()),
         };
@@ -237,7 +237,7 @@ impl BlockReader<'_> {
         let started = Instant::now();
         let _memory = match is_reserved {
             true => {
-                let decoder_bytes = read.compression.map_or(0, |compression| compression.decoder_bytes);
+                let decoder_bytes = read.compression().map_or(0, |compression| compression.decoder_bytes);
                 self.resources.check_block(read, open.peak_bytes())?;
                 Some(self.resources.reserve(open.peak_bytes(), decoder_bytes).await)
             }

@@ -212,7 +212,7 @@ impl Decoders {
 
     /// Waits until no other read of the run that contains a block has its turn. `None` if the block is not a part of a long run.
     pub(crate) async fn run_turn(&self, job: JobId, read: &BlockRead<'_>) -> Option<RunTurn> {
-        let compression = read.compression.filter(|_| RunPart::of_group(read.block.group).is_some())?;
+        let compression = read.compression().filter(|_| RunPart::of_group(read.block.group).is_some())?;
         let slot = self.slot(job, &RunKey::of(read.shard, compression, read.block.offset));
         let turn = Arc::clone(&slot.turn);
         Some(RunTurn(turn.lock_owned().await))

@@ -185,8 +185,7 @@ impl Dataset {
             let narrowed = narrowed(is_divisible, block, wanted);
             let picked: Vec<u32> = (0..wanted).collect();
             let picked = (!narrowed.row_bytes.is_empty()).then_some(picked.as_slice());
-            let compression = index.compression.as_ref();
-            let read = BlockRead { shard, block: &narrowed, schema, rows: picked, compression };
+            let read = BlockRead { shard, block: &narrowed, schema, rows: picked, index: Some(index) };
             let read = part.read_block(&read).await?;
             sampled.store_bytes += read.store_bytes;
             sampled.store_requests += read.store_requests;

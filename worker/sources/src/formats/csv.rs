@@ -76,7 +76,14 @@ impl FormatReader for CsvReader {
         let (found, notes) =
             infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
         let (schema, columns) = selection.resolve_fixed(object.shard(), &found, &notes)?;
-        Ok(ShardIndex { blocks, schema: Some(schema), defects, columns, compression, graph: None })
+        Ok(ShardIndex {
+            blocks,
+            schema: Some(schema),
+            defects,
+            columns,
+            compression,
+            ..ShardIndex::default()
+        })
     }
 
     async fn read(

@@ -67,7 +67,14 @@ impl FormatReader for JsonlReader {
         if rule == LineRule::JsonArray {
             blocks.iter_mut().for_each(|block| block.group |= ARRAY_BIT);
         }
-        Ok(ShardIndex { blocks, schema: Some(schema), defects, columns, compression, graph: None })
+        Ok(ShardIndex {
+            blocks,
+            schema: Some(schema),
+            defects,
+            columns,
+            compression,
+            ..ShardIndex::default()
+        })
     }
 
     async fn read(

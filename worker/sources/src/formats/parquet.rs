@@ -1,8 +1,11 @@
 //! Parquet files. A block is a row group, or a part of a large row group.
 
+mod block_pages;
 mod dictionary_cache;
 pub(super) mod fields;
+mod list_pages;
 mod page_locations;
+mod page_parts;
 mod pages;
 mod reader;
 mod thrift;
@@ -18,12 +21,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use feedline_contained::contained;
-use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, ListPages, ShardIndex, ShardRef};
 use feedline_data::schema::Schema;
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
-use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
@@ -40,9 +43,11 @@ use crate::stores::ScopedStores;
 use crate::tables;
 
 use super::features::FileColumns;
+use block_pages::{BlockPages, ColumnPages};
 use dictionary_cache::DictionaryCache;
 use fields::{FileColumn, check_block_read, file_columns};
-use page_locations::{PageBytes, PageLocations};
+use page_locations::{ListRows, PageBytes, PageLocations, PagesOfRows};
+use page_parts::PageParts;
 use pages::{INVALID_DATA, ReadChunk};
 use reader::ObjectReader;
 use values::ROUNDED_NANOSECONDS;
@@ -151,12 +156,6 @@ impl ParquetReader {
             .filter_map(|&leaf| Some((leaf, footer.pages.dictionary(metadata.metadata(), group, leaf)?)));
         let columns = metadata.parquet_schema().num_columns();
         let dictionaries = self.dictionaries.get(object, (group, columns), ranges).await?;
-        let mask = ProjectionMask::leaves(metadata.parquet_schema(), leaves.iter().copied());
-        let selectors = vec![
-            RowSelector::skip(first),
-            RowSelector::select(rows),
-            RowSelector::skip(group_rows - first - rows),
-        ];
         let read_chunks = groups.get(group).into_iter().flat_map(|group| chunks(group, &leaves));
         let read_chunks: Vec<ReadChunk> =
             read_chunks.map(ReadChunk::new).collect::<Result<_, _>>().map_err(corrupt)?;
@@ -164,25 +163,20 @@ impl ParquetReader {
             .with_dictionaries(dictionaries)
             .with_page_limit(pages.decompressed.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES))
             .with_chunks(read_chunks.into_iter());
-        let mut builder =
-            ParquetRecordBatchStreamBuilder::new_with_metadata(reader.clone(), metadata.clone())
-                .with_row_groups(vec![group])
-                .with_projection(mask)
-                .with_batch_size(rows);
-        if rows < group_rows {
-            builder = builder.with_row_selection(RowSelection::from(selectors));
-        }
+        let block_rows = first..first + rows;
+        let divided = (rows < group_rows).then(|| footer.pages_of_divided_rows(group, &leaves, &block_rows));
         let batches = contained_read(async {
-            let stream = builder.build()?;
-            let schema = stream.schema().clone();
-            Ok((schema, stream.try_collect::<Vec<RecordBatch>>().await?))
+            match divided.flatten() {
+                Some(pages) => read_divided_rows(footer, reader.clone(), (group, pages), block_rows).await,
+                None => read_rows(metadata, reader.clone(), (group, &leaves), block_rows).await,
+            }
         });
-        let (schema, batches) = batches.await.map_err(|error| reader.error(&error, block.offset))?;
+        let batches = batches.await.map_err(|error| reader.error(&error, block.offset))?;
         let batch = match batches.as_slice() {
             [batch] => batch.clone(),
-            many => {
-                arrow::compute::concat_batches(&schema, many).map_err(|error| corrupt(error.to_string()))?
-            }
+            [first, ..] => arrow::compute::concat_batches(first.schema_ref(), &batches)
+                .map_err(|error| corrupt(error.to_string()))?,
+            [] => RecordBatch::new_empty(metadata.schema().clone()),
         };
         if batch.num_rows() != rows {
             return Err(corrupt(format!(
@@ -220,10 +214,12 @@ impl FormatReader for ParquetReader {
         }
         let (schema, columns) = footer.columns.shard_schema(&shard, file_columns, selection)?;
         let leaves = footer.leaves(&footer.columns.fields(&selection.data_names(&schema)));
-        let mut blocks = Vec::new();
+        let (mut blocks, mut list_pages) = (Vec::new(), Vec::new());
         let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
         for group in 0..footer.metadata.metadata().num_row_groups() {
-            blocks.extend(footer.group_blocks(object, group, &leaves).await?);
+            let (group_blocks, group_pages) = footer.group_blocks(object, group, &leaves).await?;
+            blocks.extend(group_blocks);
+            list_pages.extend(group_pages);
             if blocks.len() > MAX_BLOCKS {
                 return Err(corrupt(format!(
                     "the row groups exceed the limit of {MAX_BLOCKS} blocks: split the file"
@@ -232,7 +228,7 @@ impl FormatReader for ParquetReader {
         }
         self.footers.recharge(&footer);
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
+        Ok(ShardIndex { blocks, schema, columns, list_pages, ..ShardIndex::default() })
     }
 
     async fn peak_bytes(
@@ -310,6 +306,50 @@ async fn contained_read<T>(
     .await
 }
 
+/// Reads rows of a row group whose pages begin with rows, or are unknown.
+async fn read_rows(
+    metadata: &ArrowReaderMetadata,
+    reader: ObjectReader,
+    (group, leaves): (usize, &[usize]),
+    rows: Range<usize>,
+) -> Result<Vec<RecordBatch>, ParquetError> {
+    let row_group = metadata.metadata().row_group(group);
+    let group_rows = usize::try_from(row_group.num_rows()).unwrap_or(0);
+    let mask = ProjectionMask::leaves(metadata.parquet_schema(), leaves.iter().copied());
+    let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, metadata.clone())
+        .with_row_groups(vec![group])
+        .with_projection(mask)
+        .with_batch_size(rows.len());
+    if rows.len() < group_rows {
+        builder = builder.with_row_selection(RowSelection::from(vec![
+            RowSelector::skip(rows.start),
+            RowSelector::select(rows.len()),
+            RowSelector::skip(group_rows - rows.end),
+        ]));
+    }
+    builder.build()?.try_collect().await
+}
+
+/// Reads rows of a row group from these pages of each leaf column.
+async fn read_divided_rows(
+    footer: &ParquetFooter,
+    mut reader: ObjectReader,
+    (group, pages): (usize, Vec<(usize, PagesOfRows)>),
+    rows: Range<usize>,
+) -> Result<Vec<RecordBatch>, ParquetError> {
+    let ranges = |(_, pages): &(usize, PagesOfRows)| [pages.dictionary.clone(), pages.data.clone()];
+    let ranges: Vec<Range<u64>> = pages.iter().flat_map(ranges).filter(|range| !range.is_empty()).collect();
+    let mut read = reader.get_byte_ranges(ranges).await?.into_iter();
+    let mut next = |range: &Range<u64>| if range.is_empty() { None } else { read.next() };
+    let column = |(leaf, pages): (usize, PagesOfRows)| ColumnPages {
+        leaf,
+        parts: PageParts::new([&pages.dictionary, &pages.data].into_iter().filter_map(&mut next)),
+        skipped_rows: usize::try_from(pages.skipped_rows).unwrap_or(usize::MAX),
+    };
+    let columns = pages.into_iter().map(column).collect();
+    BlockPages { metadata: &footer.metadata, group, columns }.decode(rows)
+}
+
 impl ParquetFooter {
     /// Returns the sizes of the pages that a block needs. First locates the pages, if the block is a part of its row group.
     async fn block_pages(
@@ -326,19 +366,36 @@ impl ParquetFooter {
         }
         let (first, block_rows) = (read.block.offset, u64::from(read.block.rows));
         if block_rows < u64::try_from(metadata.row_group(group).num_rows()).unwrap_or(0) {
-            self.pages.load(object, metadata, group, leaves).await?;
+            self.pages.load(object, metadata, (group, leaves), ListRows::Indexed(read.list_pages())).await?;
         }
         let rows = first..first.saturating_add(block_rows);
         Ok(self.pages.page_bytes(metadata, group, leaves, &rows, max_cached_bytes))
     }
 
-    /// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns.
+    /// Returns the pages of these rows in each column, if a row may be in several pages of a column. `None` if all pages begin with
+    /// rows, or if pages are unknown.
+    fn pages_of_divided_rows(
+        &self,
+        group: usize,
+        leaves: &[usize],
+        rows: &Range<usize>,
+    ) -> Option<Vec<(usize, PagesOfRows)>> {
+        if !self.pages.has_divided_rows(group, leaves) {
+            return None;
+        }
+        let (metadata, rows) = (self.metadata.metadata(), rows.start as u64..rows.end as u64);
+        let pages = |&leaf: &usize| Some((leaf, self.pages.pages_of_rows(metadata, (group, leaf), &rows)?));
+        leaves.iter().map(pages).collect()
+    }
+
+    /// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns. Also returns the
+    /// pages of lists whose rows had to be counted.
     async fn group_blocks(
         &self,
         object: &Object,
         group: usize,
         leaves: &[usize],
-    ) -> Result<Vec<Block>, SourceError> {
+    ) -> Result<(Vec<Block>, Vec<ListPages>), SourceError> {
         let corrupt =
             |reason: String| SourceError::corrupt(object.shard(), object.shard().size_bytes, reason);
         let metadata = self.metadata.metadata();
@@ -375,7 +432,8 @@ impl ParquetFooter {
                 });
             }
         }
-        Ok(blocks)
+        let list_pages = self.pages.list_pages(group, leaves).filter(|_| blocks.len() > 1).collect();
+        Ok((blocks, list_pages))
     }
 
     /// Returns the first rows of the blocks of a large row group.
@@ -391,7 +449,7 @@ impl ParquetFooter {
         if self.pages.are_in_footer(group, leaves) {
             return Ok(in_parts((rows * TARGET_PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)));
         }
-        self.pages.load(object, metadata, group, leaves).await?;
+        self.pages.load(object, metadata, (group, leaves), ListRows::Counted).await?;
         let page_bytes = |rows: Range<u64>| {
             self.pages
                 .page_bytes(metadata, group, leaves, &rows, dictionary_cache::MAX_GROUP_BYTES)

@@ -198,7 +198,7 @@ async fn columns_without_a_type_have_the_type_of_other_files() {
         let read = BlockRead {
             shard: &shard.object,
             block: &shard.index.blocks[0],
-            compression: None,
+            index: None,
             schema: &schema,
             rows: None,
         };

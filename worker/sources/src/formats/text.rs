@@ -36,7 +36,7 @@ impl FormatReader for TextReader {
         let (schema, columns) =
             selection.resolve_fixed(object.shard(), &found, &InferenceNotes::default())?;
         let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, defects, columns, compression, graph: None })
+        Ok(ShardIndex { blocks, schema, defects, columns, compression, ..ShardIndex::default() })
     }
 
     async fn read(

@@ -91,7 +91,7 @@ impl FormatReader for TfRecordReader {
             }
         };
         let (blocks, compression) = builder.finish(&window);
-        Ok(ShardIndex { blocks, schema, defects, columns, compression, graph: None })
+        Ok(ShardIndex { blocks, schema, defects, columns, compression, ..ShardIndex::default() })
     }
 
     async fn read(

@@ -107,7 +107,10 @@ impl ShardSamples<'_> {
         let builder = samples.builder.unwrap_or_else(|| ContentBlocks::new(&window, 0));
         let (blocks, compression) = builder.finish(&window);
         let defects = defect.into_iter().collect();
-        Ok((ShardIndex { blocks, schema, defects, columns, compression, graph: None }, samples.keys))
+        Ok((
+            ShardIndex { blocks, schema, defects, columns, compression, ..ShardIndex::default() },
+            samples.keys,
+        ))
     }
 }
 

@@ -177,7 +177,7 @@ async fn rows(source: Source, access: ObjectAccess) -> Result<(Vec<String>, Vec<
         urls.push(shard.url.clone());
         let schema = index.schema.as_ref().unwrap();
         for block in &index.blocks {
-            let read = BlockRead { shard: &shard, block, schema, rows: None, compression: None };
+            let read = BlockRead { shard: &shard, block, schema, rows: None, index: None };
             rows.extend(lines(&dataset.read_block(&read).await?.batch));
         }
     }

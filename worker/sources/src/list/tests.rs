@@ -59,12 +59,11 @@ async fn names_with_special_characters_are_listed_and_read() {
     let fixture = dataset(&[path(tree.path(), "x*").as_str()], Format::Files, &[("b", "bytes")]);
     let shard = fixture.list().await.unwrap().remove(0);
     let index = fixture.index_shard(&shard).await.unwrap().index;
-    let schema = index.schema.unwrap();
     let read = crate::BlockRead {
         shard: &shard,
         block: &index.blocks[0],
-        compression: index.compression.as_ref(),
-        schema: &schema,
+        index: Some(&index),
+        schema: index.schema.as_ref().unwrap(),
         rows: None,
     };
     let rows = fixture.read_block(&read).await.unwrap();

@@ -310,7 +310,7 @@ async fn files_are_rows_and_their_paths_are_returned_without_reads() {
     let read = BlockRead {
         shard: &shard.object,
         block: &shard.index.blocks[0],
-        compression: shard.index.compression.as_ref(),
+        index: Some(&shard.index),
         schema: &schema,
         rows: None,
     };

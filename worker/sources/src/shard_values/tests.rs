@@ -12,7 +12,7 @@ async fn rows(dataset: &Dataset, shard: &ShardRef) -> (String, Vec<String>) {
     let schema = index.schema.unwrap();
     let columns: Vec<String> =
         schema.fields.iter().map(|field| format!("{} {}", field.name, field.column_type)).collect();
-    let read = BlockRead { shard, block: &index.blocks[0], schema: &schema, rows: None, compression: None };
+    let read = BlockRead { shard, block: &index.blocks[0], schema: &schema, rows: None, index: None };
     (columns.join(", "), lines(&dataset.read_block(&read).await.unwrap().batch))
 }
 
@@ -55,13 +55,8 @@ async fn a_value_with_another_type_than_the_index_is_rejected() {
         [ShardValue::text("y", "1"), ShardValue { text: Some("x".into()), ..shard.values[0].clone() }]
     {
         shard.values = vec![value].into();
-        let read = BlockRead {
-            shard: &shard,
-            block: &index.blocks[0],
-            schema: &schema,
-            rows: None,
-            compression: None,
-        };
+        let read =
+            BlockRead { shard: &shard, block: &index.blocks[0], schema: &schema, rows: None, index: None };
         let error = dataset.read_block(&read).await.unwrap_err().to_string();
         assert!(error.contains("`y`"), "{error}");
     }

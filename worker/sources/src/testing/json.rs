@@ -28,8 +28,7 @@ pub(crate) async fn read_json(dataset: &Dataset) -> Result<JsonRows, SourceError
     let mut found = JsonRows { columns: columns.join(", "), rows: Vec::new(), failures: Vec::new() };
     for shard in &shards {
         for block in &shard.index.blocks {
-            let read =
-                BlockRead { shard: &shard.object, block, schema: &schema, rows: None, compression: None };
+            let read = BlockRead { shard: &shard.object, block, schema: &schema, rows: None, index: None };
             let rows = dataset.read_block(&read).await?;
             found.failures.extend(rows.failures);
             found.rows.extend(json_rows(&rows.batch));

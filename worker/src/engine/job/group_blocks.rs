@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use feedline_data::compression::ShardCompression;
 use feedline_data::ids::JobId;
-use feedline_data::manifest::{Block, Manifest, ShardRef};
+use feedline_data::manifest::{Block, Manifest, ShardIndex, ShardRef};
 use feedline_data::order::RowRef;
 
 use super::segments::SegmentRows;
@@ -31,10 +30,10 @@ impl GroupBlocks {
         }
     }
 
-    /// Returns the compression of a row's shard.
-    pub(crate) fn compression(&self, row: &RowRef) -> Option<&ShardCompression> {
+    /// Returns the index of a row's shard.
+    pub(crate) fn index(&self, row: &RowRef) -> Option<&ShardIndex> {
         match self {
-            Self::Manifest(manifest) => manifest.shards[row.shard as usize].index.compression.as_ref(),
+            Self::Manifest(manifest) => Some(&manifest.shards[row.shard as usize].index),
             Self::Segment(_) => None,
         }
     }

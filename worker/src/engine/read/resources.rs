@@ -156,7 +156,7 @@ mod tests {
         let shard = ShardRef { url: "file:///d/a.parquet".to_owned(), ..ShardRef::default() };
         let block = Block { rows: 1000, offset: 2000, bytes: 1 << 29, group: 0, row_bytes: Vec::new() };
         let schema = Schema::default();
-        let read = BlockRead { shard: &shard, block: &block, compression: None, schema: &schema, rows: None };
+        let read = BlockRead { shard: &shard, block: &block, index: None, schema: &schema, rows: None };
         assert_eq!(resources.check_block(&read, 256 << 20), Ok(()));
         let error = resources.check_block(&read, 560 << 20).expect_err("it is too large");
         assert_eq!(

@@ -23,8 +23,8 @@ async fn read(
     block: &Block,
 ) -> std::result::Result<BlockRows, SourceError> {
     let schema = shard.index.schema.as_ref().expect("the shard has rows");
-    let compression = shard.index.compression.as_ref();
-    dataset.read_block(&BlockRead { shard: &shard.object, block, schema, rows: None, compression }).await
+    let index = Some(&shard.index);
+    dataset.read_block(&BlockRead { shard: &shard.object, block, schema, rows: None, index }).await
 }
 
 /// Replaces a file by another one of the same size.

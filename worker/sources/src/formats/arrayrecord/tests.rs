@@ -88,7 +88,7 @@ async fn examples_and_other_records_are_not_mixed() {
             block: &indexed.index.blocks[0],
             schema: &all,
             rows: None,
-            compression: None,
+            index: None,
         };
         let error = fixture.dataset.read_block(&read).await.unwrap_err().to_string();
         assert!(error.contains("two datasets of a mix"), "{error}");

@@ -50,7 +50,7 @@ async fn columns_are_selected_renamed_and_filled() {
     let read = BlockRead {
         shard: &shard.object,
         block: &shard.index.blocks[0],
-        compression: shard.index.compression.as_ref(),
+        index: Some(&shard.index),
         schema: &schema,
         rows: None,
     };

@@ -193,8 +193,7 @@ fn features_in_lists_are_lists() {
     let shard = ShardRef::default();
     let block =
         feedline_data::manifest::Block { rows: 3, offset: 0, bytes: 9, group: 0, row_bytes: Vec::new() };
-    let read =
-        BlockRead { shard: &shard, block: &block, compression: None, schema: &read_schema, rows: None };
+    let read = BlockRead { shard: &shard, block: &block, index: None, schema: &read_schema, rows: None };
     let (found, failures) = columns.columns(&data, &read, &["images", "label.name"]).unwrap();
     assert_eq!(failures.iter().map(|failure| failure.row).collect::<Vec<_>>(), [1]);
     assert!(failures[0].reason.contains("only the path `b.png`"), "{failures:?}");

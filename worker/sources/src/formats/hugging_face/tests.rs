@@ -34,7 +34,7 @@ async fn rows(source: Source) -> Result<(Vec<String>, Vec<String>), SourceError>
         let Some(schema) = &index.schema else { continue };
         columns = schema.names().map(str::to_owned).collect();
         for block in &index.blocks {
-            let read = BlockRead { shard: &shard, block, schema, rows: None, compression: None };
+            let read = BlockRead { shard: &shard, block, schema, rows: None, index: None };
             let read = dataset.read_block(&read).await?;
             assert!(read.failures.is_empty());
             rows.extend(lines(&read.batch));

@@ -36,7 +36,7 @@ async fn rows(root: &str, features: &[(&str, &str)]) -> Result<Vec<String>, Sour
             block: &shard.index.blocks[0],
             schema,
             rows: None,
-            compression: None,
+            index: None,
         };
         rows.extend(lines(&dataset.read_block(&read).await?.batch));
     }

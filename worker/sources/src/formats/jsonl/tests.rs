@@ -42,7 +42,7 @@ async fn types_are_inferred_and_widened_between_shards() {
     let read = BlockRead {
         shard: &a.object,
         block: &a.index.blocks[0],
-        compression: a.index.compression.as_ref(),
+        index: Some(&a.index),
         schema: &schema,
         rows: None,
     };
@@ -125,7 +125,7 @@ async fn the_memory_of_a_block_is_about_the_size_of_its_text() {
     let shard = fixture.index().await.unwrap();
     let schema = shard.index.schema.as_ref().unwrap();
     let block = &shard.index.blocks[0];
-    let read = BlockRead { shard: &shard.object, block, compression: None, schema, rows: None };
+    let read = BlockRead { shard: &shard.object, block, index: None, schema, rows: None };
     let rows = fixture.dataset.read_block(&read).await.unwrap();
     assert_eq!(rows.batch.num_rows(), 400);
     assert!(rows.held_bytes < 2 * text.len(), "{} bytes for {} bytes of text", rows.held_bytes, text.len());

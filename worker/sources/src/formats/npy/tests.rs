@@ -136,7 +136,7 @@ async fn a_read_requests_the_header_and_the_rows_that_it_needs() {
     let reading = object(&shard);
     let block = &index.blocks[3];
     let schema = index.schema.as_ref().unwrap();
-    let read = BlockRead { shard: &shard, block, compression: None, schema, rows: Some(&[0, 100]) };
+    let read = BlockRead { shard: &shard, block, index: None, schema, rows: Some(&[0, 100]) };
     let decoded = reader.read(&reading, &read, &selection).await.unwrap();
     let (bytes, requests, _) = reading.traffic();
     assert_eq!((bytes, requests), (2 * row_bytes, 2));

@@ -1,5 +1,5 @@
 //! The locations of the pages of large row groups, so that a block reads only its pages. Many writers store no page index. In
-//! this case, the headers of the pages are read once per column chunk.
+//! this case, the headers of the pages are read once per column chunk, and the pages of lists while indexing.
 
 use std::any::Any;
 use std::ops::Range;
@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Schema};
 use feedline_contained::contained;
+use feedline_data::manifest::{ListPage, ListPages};
 use futures::{StreamExt, TryStreamExt};
 use parquet::basic::{Compression, Type};
 use parquet::file::metadata::page_index::PageIndexProvider;
@@ -16,12 +17,13 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
 use tokio::sync::OnceCell;
 
+use super::list_pages::count_list_rows;
 use super::thrift::{PageHeader, PageKind, page_header};
 use crate::error::SourceError;
 use crate::object::Object;
 
 /// Maximum number of pages of a column chunk whose headers are read.
-const MAX_PAGES: usize = 1 << 16;
+pub(super) const MAX_PAGES: usize = 1 << 16;
 /// Number of bytes that are read for the first header. Later headers are usually as long as the previous one.
 const FIRST_HEADER_BYTES: u64 = 256;
 /// Maximum length of a header, which may contain the smallest and the largest value of the page.
@@ -49,19 +51,82 @@ pub(super) struct PageLocations {
     held_bytes: AtomicUsize,
 }
 
-/// The pages of a column chunk, according to their headers.
+/// Where the rows of pages of lists come from, if the headers of the pages do not contain their number.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ListRows<'a> {
+    /// The pages are read and their rows are counted, while the shard is indexed.
+    Counted,
+    /// The index of the shard contains them.
+    Indexed(&'a [ListPages]),
+}
+
+/// The pages of a column chunk that the footer does not locate.
 #[derive(Debug)]
 struct ChunkPages {
     index: OffsetIndexMetaData,
     /// The decompressed size of each data page.
     decompressed_bytes: Vec<u32>,
     dictionary_bytes: u64,
+    /// Whether each page begins within a row; empty if every page begins with a row.
+    begins_within_row: Vec<bool>,
 }
 
 impl ChunkPages {
-    fn held_bytes(&self) -> usize {
-        self.decompressed_bytes.len() * (std::mem::size_of::<PageLocation>() + std::mem::size_of::<u32>())
+    /// Returns the pages of lists, which are in storage order.
+    fn of_lists(lists: &ListPages, rows: u64) -> Self {
+        let mut index = OffsetIndexBuilder::new();
+        let next_rows = lists.pages.iter().skip(1).map(|page| page.rows_before).chain([rows]);
+        for (page, next) in lists.pages.iter().zip(next_rows) {
+            index.append_row_count(next.saturating_sub(page.rows_before) as i64);
+            index.append_offset_and_size(
+                page.offset as i64,
+                i32::try_from(page.stored_bytes).unwrap_or(i32::MAX),
+            );
+        }
+        Self {
+            index: index.build(),
+            decompressed_bytes: lists.pages.iter().map(|page| page.decompressed_bytes).collect(),
+            dictionary_bytes: lists.dictionary_bytes,
+            begins_within_row: lists.pages.iter().map(|page| page.begins_within_row).collect(),
+        }
     }
+
+    /// Returns the pages for the index of the shard, if they do not all begin with a row.
+    fn lists(&self, (group, column): (usize, usize)) -> Option<ListPages> {
+        let pages = self.index.page_locations().iter().zip(&self.decompressed_bytes);
+        let page =
+            |((location, decompressed_bytes), begins_within_row): ((&PageLocation, &u32), &bool)| ListPage {
+                offset: location.offset as u64,
+                stored_bytes: location.compressed_page_size as u32,
+                decompressed_bytes: *decompressed_bytes,
+                rows_before: location.first_row_index as u64,
+                begins_within_row: *begins_within_row,
+            };
+        let pages: Vec<ListPage> = pages.zip(&self.begins_within_row).map(page).collect();
+        let (group, column) = (u32::try_from(group).ok()?, u32::try_from(column).ok()?);
+        (!pages.is_empty()).then_some(ListPages {
+            group,
+            column,
+            dictionary_bytes: self.dictionary_bytes,
+            pages,
+        })
+    }
+
+    fn held_bytes(&self) -> usize {
+        let page_bytes = std::mem::size_of::<PageLocation>() + std::mem::size_of::<u32>();
+        self.decompressed_bytes.len() * page_bytes + self.begins_within_row.len()
+    }
+}
+
+/// The pages of a column chunk that contain a range of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PagesOfRows {
+    /// The byte range of the dictionary in the file; empty if there is none.
+    pub(super) dictionary: Range<u64>,
+    /// The byte range of the data pages in the file.
+    pub(super) data: Range<u64>,
+    /// The number of rows before those in `data`. A row of which `data` contains only the end is one of the rows in `data`.
+    pub(super) skipped_rows: u64,
 }
 
 /// The sizes of the pages of a block.
@@ -105,9 +170,9 @@ impl PageIndexProvider for PageLocations {
         None
     }
 
+    /// The Parquet crate assumes that pages begin with rows.
     fn offset_index(&self, group: usize, column: usize) -> Option<&OffsetIndexMetaData> {
-        let footer = self.footer.as_ref().and_then(|footer| footer.offset_index(group, column));
-        footer.or_else(|| self.chunk(group, column).map(|pages| &pages.index))
+        self.located(group, column).filter(|_| !self.has_divided_rows(group, &[column]))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -142,20 +207,59 @@ impl PageLocations {
         self.groups.get(group)?.get()?.get(column)?.get()?.as_ref()
     }
 
+    /// Returns the locations of the pages of a column chunk; `None` if they are unknown.
+    fn located(&self, group: usize, column: usize) -> Option<&OffsetIndexMetaData> {
+        let footer = self.footer.as_ref().and_then(|footer| footer.offset_index(group, column));
+        footer.or_else(|| self.chunk(group, column).map(|pages| &pages.index))
+    }
+
+    /// Whether rows of one of these columns may be in several pages, all of which are known.
+    pub(super) fn has_divided_rows(&self, group: usize, columns: &[usize]) -> bool {
+        let mut chunks = columns.iter().filter_map(|&column| self.chunk(group, column));
+        chunks.any(|pages| !pages.begins_within_row.is_empty())
+    }
+
+    /// Returns the pages of lists whose rows were counted, for the index of the shard.
+    pub(super) fn list_pages(&self, group: usize, columns: &[usize]) -> impl Iterator<Item = ListPages> {
+        columns.iter().filter_map(move |&column| self.chunk(group, column)?.lists((group, column)))
+    }
+
+    /// Returns the pages that contain these rows; `None` if the pages of the column are unknown.
+    pub(super) fn pages_of_rows(
+        &self,
+        metadata: &ParquetMetaData,
+        (group, column): (usize, usize),
+        rows: &Range<u64>,
+    ) -> Option<PagesOfRows> {
+        let locations = self.located(group, column)?.page_locations();
+        let within = self.chunk(group, column).map_or(&[][..], |pages| &pages.begins_within_row);
+        let pages = page_range((locations, within), rows);
+        let (first, last) = (locations.get(pages.start)?, locations.get(pages.end.checked_sub(1)?)?);
+        let (start, last_offset) = (u64::try_from(first.offset).ok()?, u64::try_from(last.offset).ok()?);
+        let end = last_offset.checked_add(u64::try_from(last.compressed_page_size).ok()?)?;
+        let rows_before = u64::try_from(first.first_row_index).ok()?;
+        let is_within_row = within.get(pages.start).is_some_and(|is_within| *is_within);
+        Some(PagesOfRows {
+            dictionary: dictionary_range(metadata.row_group(group).column(column), locations),
+            data: start..end.max(start),
+            skipped_rows: rows_before.saturating_sub(is_within_row.into()),
+        })
+    }
+
     /// Whether the footer contains the locations of all these columns.
     pub(super) fn are_in_footer(&self, group: usize, columns: &[usize]) -> bool {
         let Some(footer) = &self.footer else { return false };
         columns.iter().all(|&column| footer.offset_index(group, column).is_some())
     }
 
-    /// Reads the headers of the pages that the footer does not locate. Pages whose rows are unknown remain unknown: the first
-    /// version of pages does not contain the number of rows, and its pages of lists may end within a row.
+    /// Reads the headers of the pages that the footer does not locate. The first version of pages does not contain the number of
+    /// rows, and its pages of lists may end within a row: their rows are taken from `list_rows`. Pages without rows remain unknown.
     pub(super) async fn load(
         &self,
         object: &Object,
         metadata: &ParquetMetaData,
-        group: usize,
-        columns: &[usize],
+        (group, columns): (usize, &[usize]),
+        list_rows: ListRows<'_>,
     ) -> Result<(), SourceError> {
         if self.are_in_footer(group, columns) {
             return Ok(());
@@ -173,8 +277,18 @@ impl PageLocations {
         });
         let read = missing.map(|&column| {
             let row_values = self.row_values[column];
+            let chunk = row_group.column(column);
             let read = async move || {
-                let pages = read_headers(object, row_group.column(column), (rows, row_values)).await?;
+                let pages = match indexed_pages(list_rows, chunk, (group, column), rows) {
+                    Some(lists) => Some(ChunkPages::of_lists(lists, rows)),
+                    None => match (read_headers(object, chunk, (rows, row_values)).await?, list_rows) {
+                        (None, ListRows::Counted) if chunk.column_descr().max_rep_level() > 0 => {
+                            let lists = count_list_rows(object, chunk, (group, column), rows).await?;
+                            lists.map(|lists| ChunkPages::of_lists(&lists, rows))
+                        }
+                        (pages, _) => pages,
+                    },
+                };
                 let held_bytes = pages.as_ref().map_or(0, ChunkPages::held_bytes);
                 self.held_bytes.fetch_add(held_bytes, Ordering::Relaxed);
                 Ok::<_, SourceError>(pages)
@@ -206,10 +320,10 @@ impl PageLocations {
             let chunk = row_group.column(column);
             let stored = u64::try_from(chunk.compressed_size()).unwrap_or(0);
             let decompressed = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
-            let part = match self.offset_index(group, column).filter(|_| !is_whole) {
+            let part = match self.located(group, column).filter(|_| !is_whole) {
                 Some(index) => {
                     let walked = self.chunk(group, column);
-                    pages_of_rows(chunk, (index.page_locations(), walked), rows, (stored, decompressed))
+                    bytes_of_rows(chunk, (index.page_locations(), walked), rows, (stored, decompressed))
                 }
                 None => (stored, decompressed),
             };
@@ -241,7 +355,7 @@ impl PageLocations {
         group: usize,
         column: usize,
     ) -> Option<Range<u64>> {
-        let locations = self.offset_index(group, column)?.page_locations();
+        let locations = self.located(group, column)?.page_locations();
         let range = dictionary_range(metadata.row_group(group).column(column), locations);
         (!range.is_empty()).then_some(range)
     }
@@ -256,9 +370,9 @@ impl PageLocations {
         target_rows: u64,
     ) -> Option<Vec<u64>> {
         let row_group = metadata.row_group(group);
-        let is_known = columns.iter().all(|&column| self.offset_index(group, column).is_some());
+        let is_known = columns.iter().all(|&column| self.located(group, column).is_some());
         let largest = columns.iter().max_by_key(|&&column| row_group.column(column).compressed_size());
-        let locations = self.offset_index(group, *largest.filter(|_| is_known)?)?.page_locations();
+        let locations = self.located(group, *largest.filter(|_| is_known)?)?.page_locations();
         let mut starts = vec![0];
         for location in locations {
             let row = u64::try_from(location.first_row_index).ok()?;
@@ -292,16 +406,41 @@ pub(super) fn fixed_bytes(chunk: &ColumnChunkMetaData) -> u64 {
     fixed.saturating_add(u64::try_from(copied).unwrap_or(0))
 }
 
+/// Returns the pages of a column chunk in the index of the shard, if they can be its pages.
+fn indexed_pages<'a>(
+    list_rows: ListRows<'a>,
+    chunk: &ColumnChunkMetaData,
+    (group, column): (usize, usize),
+    rows: u64,
+) -> Option<&'a ListPages> {
+    let ListRows::Indexed(lists) = list_rows else { return None };
+    let is_wanted = |lists: &&ListPages| (lists.group as usize, lists.column as usize) == (group, column);
+    let lists = lists.iter().find(is_wanted).filter(|lists| !lists.pages.is_empty())?;
+    let (start, bytes) = contained(|| Ok(chunk.byte_range()), "the offset is negative").ok()?;
+    lists.check(rows, start..start.saturating_add(bytes)).is_ok().then_some(lists)
+}
+
+/// Returns the indices of the pages that contain these rows. The first one contains the start of the first row.
+fn page_range((locations, within): (&[PageLocation], &[bool]), rows: &Range<u64>) -> Range<usize> {
+    let first_row = |location: &PageLocation| u64::try_from(location.first_row_index).unwrap_or(0);
+    let first = locations.partition_point(|location| first_row(location) <= rows.start).saturating_sub(1);
+    let mut end = locations.partition_point(|location| first_row(location) < rows.end).max(first);
+    // The last row may continue in these pages.
+    while within.get(end) == Some(&true) && first_row(&locations[end]) == rows.end {
+        end += 1;
+    }
+    first..end
+}
+
 /// Returns the stored and the decompressed size of the dictionary and of the pages that contain these rows.
-fn pages_of_rows(
+fn bytes_of_rows(
     chunk: &ColumnChunkMetaData,
     (locations, walked): (&[PageLocation], Option<&ChunkPages>),
     rows: &Range<u64>,
     (chunk_stored, chunk_decompressed): (u64, u64),
 ) -> (u64, u64) {
-    let first_row = |location: &PageLocation| u64::try_from(location.first_row_index).unwrap_or(0);
-    let first = locations.partition_point(|location| first_row(location) <= rows.start).saturating_sub(1);
-    let end = locations.partition_point(|location| first_row(location) < rows.end).max(first);
+    let within = walked.map_or(&[][..], |pages| &pages.begins_within_row);
+    let Range { start: first, end } = page_range((locations, within), rows);
     let size = |location: &PageLocation| u64::try_from(location.compressed_page_size).unwrap_or(0);
     let mut stored: u64 = locations[first..end].iter().map(size).sum();
     let dictionary = dictionary_range(chunk, locations);
@@ -385,7 +524,8 @@ async fn read_headers(
         at += stored;
     }
     let (decompressed_bytes, dictionary_bytes) = pages;
-    let pages = ChunkPages { index: index.build(), decompressed_bytes, dictionary_bytes };
+    let begins_within_row = Vec::new();
+    let pages = ChunkPages { index: index.build(), decompressed_bytes, dictionary_bytes, begins_within_row };
     Ok((first_row == rows).then_some(pages))
 }
 

@@ -114,7 +114,7 @@ async fn other_columns_are_not_read() {
     let read = BlockRead {
         shard: &shard.object,
         block: &shard.index.blocks[0],
-        compression: shard.index.compression.as_ref(),
+        index: Some(&shard.index),
         schema: &schema,
         rows: None,
     };
@@ -138,7 +138,7 @@ async fn integers_are_widened_exactly_or_fail_their_row() {
     let read = BlockRead {
         shard: &indexed.object,
         block: &indexed.index.blocks[0],
-        compression: None,
+        index: None,
         schema: &schema,
         rows: None,
     };
@@ -158,7 +158,7 @@ async fn a_column_without_values_takes_the_type_of_other_shards() {
     let schema = Manifest::build(vec![nulls.clone(), numbers]).unwrap().schema;
     assert_eq!(schema, Schema::new([("x", ColumnType::Scalar(ScalarType::Int64))]));
     let block = &nulls.index.blocks[0];
-    let read = BlockRead { shard: &nulls.object, block, compression: None, schema: &schema, rows: None };
+    let read = BlockRead { shard: &nulls.object, block, index: None, schema: &schema, rows: None };
     assert_eq!(lines(&fixture.dataset.read_block(&read).await.unwrap().batch), ["null", "null"]);
 }
 

@@ -93,7 +93,7 @@ async fn read_as(records: &[Vec<u8>], schema: &Schema) -> (Vec<String>, Vec<Stri
     let read = BlockRead {
         shard: &indexed.object,
         block: &indexed.index.blocks[0],
-        compression: None,
+        index: None,
         schema,
         rows: None,
     };

@@ -450,7 +450,7 @@ async fn integers_are_widened_exactly_or_fail_their_row() {
     let read = BlockRead {
         shard: &indexed.object,
         block: &indexed.index.blocks[0],
-        compression: None,
+        index: None,
         schema: &schema,
         rows: None,
     };

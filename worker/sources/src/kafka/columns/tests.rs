@@ -46,8 +46,7 @@ fn rows(
     let schema = Schema::new(fields.iter().cloned());
     let shard = ShardRef { url: "kafka://a/t/7".to_owned(), size_bytes: 0, ..ShardRef::default() };
     let description = Block { rows: 5, offset: FIRST, bytes: 1, group: 0, row_bytes: Vec::new() };
-    let read =
-        BlockRead { shard: &shard, block: &description, schema: &schema, rows: None, compression: None };
+    let read = BlockRead { shard: &shard, block: &description, schema: &schema, rows: None, index: None };
     let selection = Selection::default();
     let columns = RequestedColumns::new(&schema, &selection);
     let options = KafkaOptions { on_tombstone, ..KafkaOptions::topic("t") };
@@ -154,7 +153,6 @@ fn an_offset_outside_of_the_block_is_an_error() {
     let schema = Schema::default();
     let shard = ShardRef { url: "kafka://a/t/7".to_owned(), size_bytes: 0, ..ShardRef::default() };
     let description = Block { rows: 5, offset: FIRST, bytes: 1, group: 0, row_bytes: Vec::new() };
-    let read =
-        BlockRead { shard: &shard, block: &description, schema: &schema, rows: None, compression: None };
+    let read = BlockRead { shard: &shard, block: &description, schema: &schema, rows: None, index: None };
     assert!(Slots::new(&read, &block(&[(5, None)]).records).is_err());
 }

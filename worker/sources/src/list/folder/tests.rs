@@ -123,7 +123,7 @@ async fn all_other_names_are_listed_and_read() {
         let read = crate::BlockRead {
             shard: &shard,
             block: &index.blocks[0],
-            compression: None,
+            index: None,
             schema: &schema,
             rows: None,
         };

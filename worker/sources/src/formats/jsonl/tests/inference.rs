@@ -330,7 +330,7 @@ async fn single_values_become_lists_of_one_value() {
         let read = BlockRead {
             shard: &shard.object,
             block: &shard.index.blocks[0],
-            compression: None,
+            index: None,
             schema: &manifest.schema,
             rows: None,
         };
@@ -350,7 +350,7 @@ async fn integers_of_another_shard_are_widened_or_fail_their_row() {
     let read = BlockRead {
         shard: &a.object,
         block: &a.index.blocks[0],
-        compression: None,
+        index: None,
         schema: &manifest.schema,
         rows: None,
     };

@@ -65,7 +65,7 @@ fn parquet(bytes: &[u8]) -> Fixture {
 async fn peak_bytes(fixture: &Fixture, shard: &Shard, block: usize) -> Result<u64, SourceError> {
     let schema = shard.index.schema.as_ref().unwrap();
     let (shard, block) = (&shard.object, &shard.index.blocks[block]);
-    let read = BlockRead { shard, block, compression: None, schema, rows: None };
+    let read = BlockRead { shard, block, index: None, schema, rows: None };
     fixture.dataset.open_block(&read).await.map(|open| open.peak_bytes())
 }
 
