@@ -65,7 +65,7 @@ const MAX_GROUP_ROWS: u64 = 1 << 31;
 /// Maximum size of a row group after decompression.
 const MAX_GROUP_BYTES: u64 = 1 << 40;
 /// Maximum number of bytes by which the pages may exceed the size in the footer, because writers count sizes differently.
-const PAGE_SIZE_TOLERANCE_BYTES: u64 = 64 << 20;
+const PAGE_SIZE_TOLERANCE_BYTES: u64 = 4 << 20;
 
 /// The footer of a shard.
 pub(crate) struct ParquetFooter {

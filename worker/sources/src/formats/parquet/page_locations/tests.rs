@@ -11,6 +11,7 @@ use parquet::file::properties::{
 };
 
 use super::super::tests::write;
+use super::{PageLocation, page_range};
 use crate::testing::{All, Fixture, fixture};
 use crate::{BlockRead, SourceError};
 
@@ -113,12 +114,13 @@ fn joined(all: &All) -> RecordBatch {
     concat_batches(batches[0].schema_ref(), batches).unwrap()
 }
 
-/// The first version of pages does not contain the number of rows.
+/// The first version of pages does not contain the number of rows, which indexing counts. The Parquet crate writes whole rows to
+/// each page; pyarrow does not.
 #[tokio::test]
-async fn the_pages_of_lists_are_located_if_the_number_of_their_rows_is_known() {
+async fn blocks_read_only_their_pages_of_lists() {
     let (first, second) = (WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0);
-    for (version, is_fixed, is_located) in
-        [(first, false, false), (first, true, true), (second, false, true), (second, true, true)]
+    for (version, is_fixed, is_counted) in
+        [(first, false, true), (first, true, false), (second, false, false), (second, true, false)]
     {
         let batch = vectors(ROWS, is_fixed);
         let expected = parquet(&write(&batch, WriterProperties::builder().build())).read_all().await;
@@ -132,11 +134,49 @@ async fn the_pages_of_lists_are_located_if_the_number_of_their_rows_is_known() {
         let all = fixture.read_all().await;
         assert!(joined(&all) == joined(&expected), "{version:?}");
         let read: u64 = all.blocks.iter().map(|block| block.store_bytes).sum();
-        assert_eq!(read < bytes.len() as u64 * 11 / 10, is_located, "{version:?}: {read}");
-        let shard = fixture.index().await.unwrap();
+        assert!(read < bytes.len() as u64 * 11 / 10, "{version:?}: {read}");
+        let mut shard = fixture.index().await.unwrap();
+        assert_eq!(shard.index.list_pages.len(), usize::from(is_counted), "{version:?}");
         let peak = peak_bytes(&fixture, &shard, 0).await.unwrap();
-        assert_eq!(peak > bytes.len() as u64, !is_located, "{version:?}: {peak}");
+        assert!(peak < bytes.len() as u64, "{version:?}: {peak}");
+        // An earlier release has indexed the shard.
+        shard.index.list_pages.clear();
+        let fixture = parquet(&bytes);
+        let peak = peak_bytes(&fixture, &shard, 0).await.unwrap();
+        assert_eq!(peak > bytes.len() as u64, is_counted, "{version:?}: {peak}");
+        let rows = fixture.read(&shard, 1, None).await.unwrap();
+        assert!(rows.batch == all.blocks[1].batch, "{version:?}");
     }
+}
+
+#[test]
+fn the_pages_of_rows_begin_and_end_with_whole_rows() {
+    let location = |first_row_index| PageLocation { offset: 0, compressed_page_size: 1, first_row_index };
+    let range = |pages: &[(i64, bool)], rows: std::ops::Range<u64>| {
+        let locations: Vec<PageLocation> = pages.iter().map(|(row, _)| location(*row)).collect();
+        let within: Vec<bool> = pages.iter().map(|(_, is_within)| *is_within).collect();
+        let range = page_range((&locations, &within), &rows);
+        (range.start, range.end)
+    };
+    // Row 2 continues in page 1, row 4 in the pages 2 to 4, and row 5 begins with page 5.
+    let pages = [(0, false), (3, true), (5, true), (5, true), (5, true), (5, false), (9, false)];
+    assert_eq!(range(&pages, 0..2), (0, 1));
+    assert_eq!(range(&pages, 0..3), (0, 2));
+    assert_eq!(range(&pages, 2..3), (0, 2));
+    assert_eq!(range(&pages, 3..4), (1, 2));
+    assert_eq!(range(&pages, 3..5), (1, 5));
+    assert_eq!(range(&pages, 4..5), (1, 5));
+    assert_eq!(range(&pages, 5..6), (5, 6));
+    assert_eq!(range(&pages, 4..10), (1, 7));
+    assert_eq!(range(&pages, 9..10), (6, 7));
+    // Row 1 begins after the end of row 0, in page 2.
+    let pages = [(0, false), (1, true), (1, true), (2, false)];
+    assert_eq!(range(&pages, 0..1), (0, 3));
+    assert_eq!(range(&pages, 1..2), (2, 3));
+    // Without lists, all pages begin with rows.
+    let locations = [location(0), location(3), location(5)];
+    assert_eq!(page_range((&locations, &[]), &(0..3)), 0..1);
+    assert_eq!(page_range((&locations, &[]), &(2..4)), 0..2);
 }
 
 /// The memory of a block is known before its pages are read, whatever the footer declares.
