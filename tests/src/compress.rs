@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::OnceLock;
 
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::write::{GzEncoder, ZlibEncoder};
 
 /// Size of a frame of zstd.
 const FRAME_BYTES: usize = 700_000;
@@ -33,6 +33,13 @@ fn lines(bytes: usize) -> Vec<u8> {
 /// Compresses content as one member of gzip.
 pub fn gzip(content: &[u8], level: u32) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
+    encoder.write_all(content).expect("memory is writable");
+    encoder.finish().expect("memory is writable")
+}
+
+/// Compresses content as one stream of zlib.
+pub fn zlib(content: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
     encoder.write_all(content).expect("memory is writable");
     encoder.finish().expect("memory is writable")
 }

@@ -161,7 +161,9 @@ def test_converted_values_equal_those_of_pyarrow(file_format: str, seed: int, tm
     if file_format == "parquet":
         pq.write_table(table, path, row_group_size=rows)
     else:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        options = pa.ipc.IpcWriteOptions(compression=made.random.choice([None, "lz4", "zstd"]))
+        new = made.random.choice([pa.ipc.new_file, pa.ipc.new_stream])
+        with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema, options=options) as writer:
             writer.write_table(table, max_chunksize=rows)
     wanted: dict[str, list[Any]] = {}
     for field in table.schema:

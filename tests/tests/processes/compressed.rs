@@ -199,6 +199,102 @@ fn all_detected_codecs_deliver_the_rows_of_the_plain_files_on_any_fleet_and_if_a
     }
 }
 
+/// A long run is decompressed from its start, by one worker.
+#[test]
+fn a_stopped_run_and_a_killed_worker_continue_within_a_compressed_file() {
+    let scratch = Scratch::new();
+    let content = &compress::text()[..9 << 20];
+    let files = [
+        ("plain", content.to_vec()),
+        ("gzip", compress::gzip(content, 6)),
+        ("zstd-run", compress::zstd_run(content)),
+        ("bzip2", compress::bzip2(content)),
+    ];
+    let mut content_digest = None;
+    for (name, file) in files {
+        fs::create_dir(scratch.file(name)).expect("the scratch directory is writable");
+        fs::write(scratch.file(&format!("{name}/a")), &file).expect("the file is writable");
+        let text = format!(
+            "name: job\nsource: {{ url: \"{}/*\", format: text }}\nseed: 3\nshuffle: {{ window: 500 }}\n\
+             operators: [ batch: {{ size: 50 }} ]\n",
+            scratch.file(name)
+        );
+        let pipeline = scratch.write(&format!("{name}.yaml"), &text);
+        let shape = ["--virtual-consumers", "2"];
+        let whole = scratch.run(&pipeline, &shape);
+        assert_clean(&whole);
+        assert_eq!(
+            whole["content_digest"],
+            *content_digest.get_or_insert_with(|| whole["content_digest"].clone())
+        );
+        let place = scratch.file(&format!("{name}.json"));
+        let parts = [("1", "1", "97"), ("3", "2", "301"), ("2", "1", "1000000")];
+        let mut last = Value::Null;
+        for (workers, consumers, limit) in parts {
+            let part =
+                ["--workers", workers, "--consumers", consumers, "--limit", limit, "--position", &place];
+            last = scratch.run(&pipeline, &[&shape[..], &part].concat());
+        }
+        assert_eq!(last["digest"], whole["digest"], "{name}");
+        let mut processes = Processes::start(scratch.path().join(format!("processes-{name}")), 2);
+        let url = processes.url();
+        let slow = ["run", &pipeline, "--coordinator", &url, "--step-ms", "2", "--audit", "--report", "json"];
+        let run = Running::start(&[&slow[..], &shape].concat());
+        wait_for_rows(&url, 3000);
+        processes.workers[0].kill();
+        let report = run.wait().report();
+        assert_clean(&report);
+        assert_eq!(report["digest"], whole["digest"], "{name}");
+    }
+}
+
+/// The offset is a place in the content before the damage.
+#[test]
+fn a_damaged_file_of_each_codec_is_one_sentence_with_the_file_and_the_offset() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.file("data")).expect("the scratch directory is writable");
+    let content = &compress::text()[..3 << 20];
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: text }}\noperators: [ batch: {{ size: 50 }} ]\n",
+        scratch.file("data")
+    );
+    let pipeline = scratch.write("job.yaml", &text);
+    for (name, file) in [
+        ("a.gz", compress::gzip(content, 6)),
+        ("a.zst", compress::zstd_frames(content)),
+        ("a.bz2", compress::bzip2(content)),
+        ("a.xz", compress::xz_blocks(content)),
+    ] {
+        let mut flipped = file.clone();
+        flipped[file.len() * 2 / 3] ^= 0x10;
+        let with_garbage = [&file[..], b"no compressed data"].concat();
+        for (damage, bytes) in
+            [("truncated", &file[..file.len() * 2 / 3]), ("flipped", &flipped), ("garbage", &with_garbage)]
+        {
+            let path = scratch.file(&format!("data/{name}"));
+            fs::write(&path, bytes).expect("the file is writable");
+            let failed = scratch.call(&["run", &pipeline]);
+            assert_ne!(failed.status, 0, "{name} {damage}");
+            let message = failed.stderr.lines().find(|line| line.contains(name));
+            let message = message.unwrap_or_else(|| panic!("{name} {damage}: {}", failed.stderr));
+            let offset = message
+                .split("at byte ")
+                .nth(1)
+                .and_then(|rest| rest.split(|next: char| !next.is_ascii_digit()).next());
+            let offset: usize = offset
+                .and_then(|offset| offset.parse().ok())
+                .unwrap_or_else(|| panic!("{name} {damage}: {message}"));
+            let expected = if damage == "garbage" {
+                content.len()..content.len() + 1
+            } else {
+                content.len() / 4..content.len()
+            };
+            assert!(expected.contains(&offset), "{name} {damage}: {message}");
+            fs::remove_file(path).expect("the file exists");
+        }
+    }
+}
+
 /// Returns the complete lines before the damage of a truncated gzip file.
 fn complete_lines(truncated: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();

@@ -180,9 +180,15 @@ type Compress = fn(&[u8]) -> Vec<u8>;
 /// A file with rows of 100 KiB.
 fn bomb_of_rows(format: &str, compress: Compress) -> Vec<u8> {
     let body = vec![b'z'; ROW_BYTES];
+    // The checksum of a record takes long.
+    let record = (format == "tfrecord").then(|| {
+        let example = [&example_header(ROW_BYTES)[..], &body].concat();
+        [&record_header(example.len())[..], &example, &masked_crc(&example)].concat()
+    });
     let row = |row: usize| match format {
         "webdataset" => [&tar_header(&format!("{row:05}.txt"), ROW_BYTES)[..], &body].concat(),
         "jsonl" => [&b"{\"t\": \""[..], &body, b"\"}\n"].concat(),
+        "tfrecord" => record.clone().expect("the record is computed"),
         _ => [&body[..], b"\n"].concat(),
     };
     let part: Vec<u8> = (0..PART_BYTES / ROW_BYTES).flat_map(row).collect();
@@ -190,6 +196,7 @@ fn bomb_of_rows(format: &str, compress: Compress) -> Vec<u8> {
     let end: &[u8] = match format {
         "webdataset" => &[0; 1024],
         "jsonl" => b"{\"t\": \"last\"}\n",
+        "tfrecord" => b"",
         _ => b"last\n",
     };
     [compress(start), compress(&part).repeat(PARTS), compress(end)].concat()
@@ -200,6 +207,10 @@ fn bomb_of_one_row(format: &str, compress: Compress) -> Vec<u8> {
     let start = match format {
         "webdataset" => tar_header("row.txt", PARTS * PART_BYTES),
         "jsonl" => b"{\"t\": \"first\"}\n{\"t\": \"".to_vec(),
+        "tfrecord" => {
+            let example = example_header(PARTS * PART_BYTES);
+            [record_header(example.len() + PARTS * PART_BYTES), example].concat()
+        }
         _ => b"first\n".to_vec(),
     };
     let part = vec![b'z'; PART_BYTES];
@@ -209,6 +220,38 @@ fn bomb_of_one_row(format: &str, compress: Compress) -> Vec<u8> {
         _ => b"\nlast\n",
     };
     [compress(&start), compress(&part).repeat(PARTS), compress(end)].concat()
+}
+
+/// Returns the length and its checksum before a record.
+fn record_header(bytes: usize) -> Vec<u8> {
+    let length = (bytes as u64).to_le_bytes();
+    [&length[..], &masked_crc(&length)].concat()
+}
+
+/// Returns the masked CRC-32C of TFRecord files.
+fn masked_crc(data: &[u8]) -> [u8; 4] {
+    let step = |crc: u32| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+    let add = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc));
+    let crc = !data.iter().fold(!0, add);
+    crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+/// Returns the bytes of a `tf.train.Example` before the only value, which has this size.
+fn example_header(bytes: usize) -> Vec<u8> {
+    // BytesList, Feature, an entry of the map with its key, Features and Example.
+    let fields: [&[u8]; 5] = [b"\x0a", b"\x0a", b"\x0a\x01t\x12", b"\x0a", b"\x0a"];
+    let mut header = Vec::new();
+    for field in fields {
+        let mut length = bytes + header.len();
+        let mut start = field.to_vec();
+        while length >= 0x80 {
+            start.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        start.push(length as u8);
+        header = [start, header].concat();
+    }
+    header
 }
 
 /// Returns the header of a file in an archive.
@@ -230,9 +273,9 @@ fn peak_memory_stays_under_the_budget_with_decompression_bombs() {
     let codecs: [(&str, &str, Compress); 8] = [
         ("txt.gz", "text", gzip),
         ("txt.zst", "text", compress::zstd_run),
-        ("txt.xz", "text", compress::xz),
-        ("txt.bz2", "text", compress::bzip2),
-        ("tar.gz", "webdataset", gzip),
+        ("tar.xz", "webdataset", compress::xz),
+        ("tar.bz2", "webdataset", compress::bzip2),
+        ("tfrecord", "tfrecord", compress::zlib),
         ("tar.zst", "webdataset", compress::zstd_run),
         ("jsonl.gz", "jsonl", gzip),
         ("csv.zst", "csv", compress::zstd_run),
@@ -240,8 +283,9 @@ fn peak_memory_stays_under_the_budget_with_decompression_bombs() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.file("data")).expect("the scratch directory is writable");
     for (ending, format, compress) in codecs {
-        // The end of all but archives has another row.
-        let rows = PARTS * (PART_BYTES / ROW_BYTES) + usize::from(format != "webdataset");
+        // The end of lines has another row.
+        let has_last = !["webdataset", "tfrecord"].contains(&format);
+        let rows = PARTS * (PART_BYTES / ROW_BYTES) + usize::from(has_last);
         for (kind, bomb) in
             [("rows", bomb_of_rows(format, compress)), ("one-row", bomb_of_one_row(format, compress))]
         {

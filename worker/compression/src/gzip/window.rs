@@ -1,5 +1,9 @@
 //! Windows of access points: the 32 KiB of content before a block, without the bytes that no later data refers to.
 
+use std::cell::RefCell;
+
+use zstd::bulk::Compressor;
+
 use super::bits::PartialByte;
 use super::inflate::{Inflate, InflateEvent};
 use super::symbols::{ContentOutput, MatchObserver};
@@ -8,8 +12,13 @@ use super::symbols::{ContentOutput, MatchObserver};
 pub(super) const WINDOW_BYTES: usize = 32 << 10;
 /// The first byte of a state with a compressed window.
 const WINDOW_VERSION: u8 = 1;
-/// Compression level of windows. Higher levels save little.
-const LEVEL: i32 = 3;
+/// Compression level of windows. Higher levels save little, and take a noticeable part of the time of indexing.
+const LEVEL: i32 = 1;
+
+thread_local! {
+    /// A new compressor takes about as long as the compression of a window.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
 
 /// Marks the bytes of a window that matches copy.
 struct UsedBytes {
@@ -48,7 +57,11 @@ pub(super) fn encode(history: &[u8], compressed: &[u8], bit: u32) -> Vec<u8> {
 }
 
 fn compress(window: &[u8]) -> Vec<u8> {
-    zstd::bulk::compress(window, LEVEL).expect("compressing a window in memory cannot fail")
+    COMPRESSOR.with_borrow_mut(|compressor| {
+        let new = || Compressor::new(LEVEL).expect("the level is valid");
+        let compressed = compressor.get_or_insert_with(new).compress(window);
+        compressed.expect("compressing a window in memory cannot fail")
+    })
 }
 
 /// Finds the bytes of the window at the start of `content` that the following data refers to. Returns `None` if `compressed`

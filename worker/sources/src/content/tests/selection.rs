@@ -70,6 +70,20 @@ async fn a_declared_codec_is_used_whatever_the_shard_begins_with() {
 }
 
 #[tokio::test]
+async fn a_plain_shard_is_read_whatever_its_name_says() {
+    let content = json_lines(300);
+    let plain = fixture(&content, Format::Jsonl, &[]).read_all().await;
+    for name in ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl.bz2", "a.jsonl.xz"] {
+        let shard = fixture_of(name, &content, Source::new(Format::Jsonl, ""));
+        assert_eq!(codec(&shard).await, None, "{name}");
+        assert!(shard.read_all().await.rows() == plain.rows(), "{name}");
+        let other = fixture_of(name, &gzip(&content), Source::new(Format::Jsonl, ""));
+        assert_eq!(codec(&other).await, Some(Codec::Gzip), "{name}");
+        assert!(other.read_all().await.rows() == plain.rows(), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_shard_that_contradicts_the_declared_codec_is_an_error_that_names_the_codec() {
     let content = json_lines(10);
     for (compression, expected) in [
@@ -112,7 +126,7 @@ async fn a_shard_that_ends_at_any_of_its_first_bytes_is_truncated() {
     }
 }
 
-/// The decoders are tested with truncations at every byte, and the readers of all formats here with 199 truncations each.
+/// The decoders are tested with truncations at every byte, and each format with each codec here with 200 truncations.
 #[tokio::test]
 async fn a_shard_that_is_truncated_at_any_place_has_the_rows_before_it_and_one_defect() {
     for (format, content) in [
@@ -130,9 +144,10 @@ async fn a_shard_that_is_truncated_at_any_place_has_the_rows_before_it_and_one_d
             (SourceCompression::Xz, xz_blocks(&content, 5_000)),
         ];
         let mut with_rows = BTreeSet::new();
-        for place in 1..200 {
-            let (compression, file) = &files[place % files.len()];
-            let end = file.len() * place / 200;
+        for ((compression, file), place) in
+            files.iter().flat_map(|file| (0..200).map(move |place| (file, place)))
+        {
+            let end = (file.len() - 1) * (place + 1) / 200;
             let truncated = declared(&file[..end], format, *compression);
             let context = format!("{format:?} {compression:?} {end} of {}", file.len());
             let shard = match truncated.index().await {
