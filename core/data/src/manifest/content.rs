@@ -148,6 +148,9 @@ impl Manifest {
             if let Some(compression) = &shard.index.compression {
                 hash.bytes(&json(compression));
             }
+            if !shard.index.list_pages.is_empty() {
+                hash.bytes(&json(&shard.index.list_pages));
+            }
             if let Some(graph) = &shard.index.graph {
                 hash.bytes(&json(graph));
             }

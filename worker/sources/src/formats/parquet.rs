@@ -64,8 +64,6 @@ const MAX_BLOCK_VALUES_BYTES: u64 = 32 << 20;
 const MAX_GROUP_ROWS: u64 = 1 << 31;
 /// Maximum size of a row group after decompression.
 const MAX_GROUP_BYTES: u64 = 1 << 40;
-/// Maximum number of bytes by which the pages may exceed the size in the footer, because writers count sizes differently.
-const PAGE_SIZE_TOLERANCE_BYTES: u64 = 4 << 20;
 
 /// The footer of a shard.
 pub(crate) struct ParquetFooter {
@@ -125,6 +123,45 @@ impl ParquetReader {
         Self { footers: ShardCache::new(memory), dictionaries: DictionaryCache::new(memory) }
     }
 
+    async fn index_groups(
+        &self,
+        object: &Arc<Object>,
+        selection: &Selection,
+        list_rows: ListRows<'_>,
+    ) -> Result<ShardIndex, SourceError> {
+        let shard = object.shard().clone();
+        let footer = self.footers.get(object, || read_footer(object.clone())).await?;
+        let mut file_columns = file_columns(footer.metadata.schema().fields());
+        let parquet = footer.metadata.parquet_schema();
+        for column in &mut file_columns {
+            let is_int96 = |leaf: usize| {
+                leaf < parquet.num_columns() && parquet.column(leaf).physical_type() == PhysicalType::INT96
+            };
+            if column.leaves.clone().any(is_int96) {
+                // Spark writes them in UTC. The decoder has converted nanoseconds to microseconds.
+                (column.rounding, column.kind) = (Some(ROUNDED_NANOSECONDS), None);
+            }
+        }
+        let (schema, columns) = footer.columns.shard_schema(&shard, file_columns, selection)?;
+        let leaves = footer.leaves(&footer.columns.fields(&selection.data_names(&schema)));
+        let (mut blocks, mut list_pages) = (Vec::new(), Vec::new());
+        let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
+        for group in 0..footer.metadata.metadata().num_row_groups() {
+            let (group_blocks, group_pages) =
+                footer.group_blocks(object, (group, &leaves), list_rows).await?;
+            blocks.extend(group_blocks);
+            list_pages.extend(group_pages);
+            if blocks.len() > MAX_BLOCKS {
+                return Err(corrupt(format!(
+                    "the row groups exceed the limit of {MAX_BLOCKS} blocks: split the file"
+                )));
+            }
+        }
+        self.footers.recharge(&footer);
+        let schema = (!blocks.is_empty()).then_some(schema);
+        Ok(ShardIndex { blocks, schema, columns, list_pages, ..ShardIndex::default() })
+    }
+
     async fn read_group(
         &self,
         object: &Arc<Object>,
@@ -161,7 +198,7 @@ impl ParquetReader {
             read_chunks.map(ReadChunk::new).collect::<Result<_, _>>().map_err(corrupt)?;
         let reader = ObjectReader::new(object.clone())
             .with_dictionaries(dictionaries)
-            .with_page_limit(pages.decompressed.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES))
+            .with_page_limit(pages.limit())
             .with_chunks(read_chunks.into_iter());
         let block_rows = first..first + rows;
         let divided = (rows < group_rows).then(|| footer.pages_of_divided_rows(group, &leaves, &block_rows));
@@ -198,37 +235,16 @@ impl FormatReader for ParquetReader {
         tables::list(reads, urls).await
     }
 
+    async fn index_sample(
+        &self,
+        object: &Arc<Object>,
+        selection: &Selection,
+    ) -> Result<ShardIndex, SourceError> {
+        self.index_groups(object, selection, ListRows::Unneeded).await
+    }
+
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let shard = object.shard().clone();
-        let footer = self.footers.get(object, || read_footer(object.clone())).await?;
-        let mut file_columns = file_columns(footer.metadata.schema().fields());
-        let parquet = footer.metadata.parquet_schema();
-        for column in &mut file_columns {
-            let is_int96 = |leaf: usize| {
-                leaf < parquet.num_columns() && parquet.column(leaf).physical_type() == PhysicalType::INT96
-            };
-            if column.leaves.clone().any(is_int96) {
-                // Spark writes them in UTC. The decoder has converted nanoseconds to microseconds.
-                (column.rounding, column.kind) = (Some(ROUNDED_NANOSECONDS), None);
-            }
-        }
-        let (schema, columns) = footer.columns.shard_schema(&shard, file_columns, selection)?;
-        let leaves = footer.leaves(&footer.columns.fields(&selection.data_names(&schema)));
-        let (mut blocks, mut list_pages) = (Vec::new(), Vec::new());
-        let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
-        for group in 0..footer.metadata.metadata().num_row_groups() {
-            let (group_blocks, group_pages) = footer.group_blocks(object, group, &leaves).await?;
-            blocks.extend(group_blocks);
-            list_pages.extend(group_pages);
-            if blocks.len() > MAX_BLOCKS {
-                return Err(corrupt(format!(
-                    "the row groups exceed the limit of {MAX_BLOCKS} blocks: split the file"
-                )));
-            }
-        }
-        self.footers.recharge(&footer);
-        let schema = (!blocks.is_empty()).then_some(schema);
-        Ok(ShardIndex { blocks, schema, columns, list_pages, ..ShardIndex::default() })
+        self.index_groups(object, selection, ListRows::Counted).await
     }
 
     async fn peak_bytes(
@@ -372,8 +388,8 @@ impl ParquetFooter {
         Ok(self.pages.page_bytes(metadata, group, leaves, &rows, max_cached_bytes))
     }
 
-    /// Returns the pages of these rows in each column, if a row may be in several pages of a column. `None` if all pages begin with
-    /// rows, or if pages are unknown.
+    /// Returns the pages of these rows in each column, if a row may be in several pages of a column. `None` if all known pages begin with
+    /// rows.
     fn pages_of_divided_rows(
         &self,
         group: usize,
@@ -393,8 +409,8 @@ impl ParquetFooter {
     async fn group_blocks(
         &self,
         object: &Object,
-        group: usize,
-        leaves: &[usize],
+        (group, leaves): (usize, &[usize]),
+        list_rows: ListRows<'_>,
     ) -> Result<(Vec<Block>, Vec<ListPages>), SourceError> {
         let corrupt =
             |reason: String| SourceError::corrupt(object.shard(), object.shard().size_bytes, reason);
@@ -416,7 +432,7 @@ impl ParquetFooter {
         let starts = if bytes <= MAX_WHOLE_GROUP_BYTES {
             vec![0]
         } else {
-            self.part_starts(object, group, leaves, (rows, bytes)).await?
+            self.part_starts(object, (group, leaves), (rows, bytes), list_rows).await?
         };
         let ends = starts.iter().skip(1).copied().chain([rows]);
         let mut blocks = Vec::with_capacity(starts.len());
@@ -440,16 +456,16 @@ impl ParquetFooter {
     async fn part_starts(
         &self,
         object: &Object,
-        group: usize,
-        leaves: &[usize],
+        (group, leaves): (usize, &[usize]),
         (rows, bytes): (u64, u64),
+        list_rows: ListRows<'_>,
     ) -> Result<Vec<u64>, SourceError> {
         let metadata = self.metadata.metadata();
         let in_parts = |part_rows: u64| (0..rows).step_by(part_rows.max(1) as usize).collect();
         if self.pages.are_in_footer(group, leaves) {
             return Ok(in_parts((rows * TARGET_PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)));
         }
-        self.pages.load(object, metadata, (group, leaves), ListRows::Counted).await?;
+        self.pages.load(object, metadata, (group, leaves), list_rows).await?;
         let page_bytes = |rows: Range<u64>| {
             self.pages
                 .page_bytes(metadata, group, leaves, &rows, dictionary_cache::MAX_GROUP_BYTES)

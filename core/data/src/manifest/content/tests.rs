@@ -3,7 +3,7 @@
 use expect_test::expect;
 use proptest::prelude::*;
 
-use super::super::{ChecksumAlgorithm, Defect, ShardIndex};
+use super::super::{ChecksumAlgorithm, Defect, ListPage, ListPages, ShardIndex};
 use super::*;
 use crate::schema::{ColumnType, Schema};
 
@@ -77,6 +77,28 @@ fn the_content_id_does_not_depend_on_the_location_and_the_validators_of_hashed_s
     }
     assert_eq!(copy.content_id(), original.content_id());
     assert_ne!(copy.index_id(), original.index_id());
+}
+
+#[test]
+fn pages_of_lists_belong_to_the_index_and_not_to_the_content() {
+    let original = manifest(&[whole(1), whole(2)]);
+    let page = |rows_before| ListPage {
+        offset: 4,
+        stored_bytes: 7,
+        decompressed_bytes: 9,
+        rows_before,
+        begins_within_row: false,
+    };
+    let with = |rows_before| {
+        let mut manifest = original.clone();
+        let pages = vec![page(rows_before)];
+        manifest.shards[1].index.list_pages =
+            vec![ListPages { group: 0, column: 0, dictionary_bytes: 0, pages }];
+        manifest
+    };
+    assert_eq!(with(3).content_id(), original.content_id());
+    assert_ne!(with(3).index_id(), original.index_id());
+    assert_ne!(with(3).index_id(), with(4).index_id());
 }
 
 #[test]

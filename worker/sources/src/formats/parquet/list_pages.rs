@@ -12,7 +12,6 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::super::decompress::off_runtime;
-use super::page_locations::MAX_PAGES;
 use super::page_parts::PageParts;
 use super::pages::{INVALID_DATA, ReadChunk, check_pages};
 use super::thrift::{PageKind, page_header};
@@ -22,15 +21,15 @@ use crate::object::Object;
 /// Number of bytes that are read at once.
 const READ_BYTES: u64 = 4 << 20;
 /// Maximum size of a page in either form. Larger pages remain unknown.
-const MAX_PAGE_BYTES: u64 = 64 << 20;
+const MAX_PAGE_BYTES: u64 = 32 << 20;
 
 /// Reads all pages of a column chunk of lists, and counts the rows of each page. Returns `None` if that is not possible, because the
-/// Parquet crate reports the error when it reads the chunk.
+/// Parquet crate reports the error when it reads the chunk, or if there are more than `max_pages`.
 pub(super) async fn count_list_rows(
     object: &Object,
     chunk: &ColumnChunkMetaData,
     (group, column): (usize, usize),
-    rows: u64,
+    (rows, max_pages): (u64, usize),
 ) -> Result<Option<ListPages>, SourceError> {
     let Ok((start, length)) = contained(|| Ok(chunk.byte_range()), INVALID_DATA) else { return Ok(None) };
     let (end, mut window) = (start.saturating_add(length), Window { start, bytes: Bytes::new() });
@@ -62,7 +61,7 @@ pub(super) async fn count_list_rows(
             PageKind::Dictionary | PageKind::Other => return Ok(None),
         };
         if let Some(counted) = counted.filter(|counted| counted.has_values) {
-            if found.pages.len() == MAX_PAGES {
+            if found.pages.len() == max_pages {
                 return Ok(None);
             }
             found.pages.push(ListPage {

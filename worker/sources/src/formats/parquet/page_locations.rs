@@ -15,7 +15,7 @@ use parquet::file::metadata::page_index::PageIndexProvider;
 use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::list_pages::count_list_rows;
 use super::thrift::{PageHeader, PageKind, page_header};
@@ -23,7 +23,9 @@ use crate::error::SourceError;
 use crate::object::Object;
 
 /// Maximum number of pages of a column chunk whose headers are read.
-pub(super) const MAX_PAGES: usize = 1 << 16;
+const MAX_PAGES: usize = 1 << 16;
+/// Maximum number of pages of lists of a shard whose rows are counted.
+const MAX_LIST_PAGES: usize = 1 << 20;
 /// Number of bytes that are read for the first header. Later headers are usually as long as the previous one.
 const FIRST_HEADER_BYTES: u64 = 256;
 /// Maximum length of a header, which may contain the smallest and the largest value of the page.
@@ -49,6 +51,10 @@ pub(super) struct PageLocations {
     row_values: Vec<Option<u64>>,
     /// The size of `groups` in memory.
     held_bytes: AtomicUsize,
+    /// The pages of one column chunk at a time are decompressed to count their rows.
+    counting: Semaphore,
+    /// Number of pages of lists whose rows may still be counted.
+    countable_pages: AtomicUsize,
 }
 
 /// Where the rows of pages of lists come from, if the headers of the pages do not contain their number.
@@ -58,6 +64,21 @@ pub(super) enum ListRows<'a> {
     Counted,
     /// The index of the shard contains them.
     Indexed(&'a [ListPages]),
+    /// They are not needed, because only the first rows of the shard are read.
+    Unneeded,
+}
+
+/// Why the pages of a column chunk are unknown.
+enum LoadStop {
+    Failed(SourceError),
+    /// Their rows were not counted.
+    NotCounted,
+}
+
+impl From<SourceError> for LoadStop {
+    fn from(error: SourceError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// The pages of a column chunk that the footer does not locate.
@@ -142,9 +163,25 @@ pub(super) struct PageBytes {
     decoded: u64,
     /// The part of `stored` that is cached dictionaries, which are read only once.
     dictionaries: u64,
+    /// Whether a size is that of a whole column chunk in the footer, or was estimated with it.
+    is_estimated: bool,
 }
 
+/// Maximum number of bytes by which pages may exceed estimated sizes, because writers count sizes differently.
+const PAGE_SIZE_TOLERANCE_BYTES: u64 = 64 << 20;
+
+/// Maximum size of pages without rows, which are between others.
+const EMPTY_PAGES_BYTES: u64 = 64 << 10;
+
 impl PageBytes {
+    /// The limit of the size of the pages after decompression.
+    pub(super) fn limit(self) -> u64 {
+        match self.is_estimated {
+            true => self.decompressed.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES),
+            false => self.decompressed.saturating_add(EMPTY_PAGES_BYTES),
+        }
+    }
+
     /// The bytes that are read for this block alone.
     pub(super) fn unshared(self) -> u64 {
         self.stored.saturating_sub(self.dictionaries)
@@ -195,7 +232,14 @@ impl PageLocations {
             _ => None,
         };
         let row_values = (0..columns.num_columns()).map(row_values).collect();
-        Self { footer: metadata.page_index().cloned(), groups, row_values, held_bytes: AtomicUsize::new(0) }
+        Self {
+            footer: metadata.page_index().cloned(),
+            groups,
+            row_values,
+            held_bytes: AtomicUsize::new(0),
+            counting: Semaphore::new(1),
+            countable_pages: AtomicUsize::new(MAX_LIST_PAGES),
+        }
     }
 
     /// The size of the locations that were not in the footer, in memory.
@@ -224,14 +268,23 @@ impl PageLocations {
         columns.iter().filter_map(move |&column| self.chunk(group, column)?.lists((group, column)))
     }
 
-    /// Returns the pages that contain these rows; `None` if the pages of the column are unknown.
+    /// Returns the pages that contain these rows: the whole chunk if its pages are unknown. `None` if the metadata is invalid.
     pub(super) fn pages_of_rows(
         &self,
         metadata: &ParquetMetaData,
         (group, column): (usize, usize),
         rows: &Range<u64>,
     ) -> Option<PagesOfRows> {
-        let locations = self.located(group, column)?.page_locations();
+        let chunk = metadata.row_group(group).column(column);
+        let Some(located) = self.located(group, column) else {
+            let (start, length) = contained(|| Ok(chunk.byte_range()), "the offset is negative").ok()?;
+            return Some(PagesOfRows {
+                dictionary: 0..0,
+                data: start..start.checked_add(length)?,
+                skipped_rows: 0,
+            });
+        };
+        let locations = located.page_locations();
         let within = self.chunk(group, column).map_or(&[][..], |pages| &pages.begins_within_row);
         let pages = page_range((locations, within), rows);
         let (first, last) = (locations.get(pages.start)?, locations.get(pages.end.checked_sub(1)?)?);
@@ -240,7 +293,7 @@ impl PageLocations {
         let rows_before = u64::try_from(first.first_row_index).ok()?;
         let is_within_row = within.get(pages.start).is_some_and(|is_within| *is_within);
         Some(PagesOfRows {
-            dictionary: dictionary_range(metadata.row_group(group).column(column), locations),
+            dictionary: dictionary_range(chunk, locations),
             data: start..end.max(start),
             skipped_rows: rows_before.saturating_sub(is_within_row.into()),
         })
@@ -282,24 +335,45 @@ impl PageLocations {
                 let pages = match indexed_pages(list_rows, chunk, (group, column), rows) {
                     Some(lists) => Some(ChunkPages::of_lists(lists, rows)),
                     None => match (read_headers(object, chunk, (rows, row_values)).await?, list_rows) {
-                        (None, ListRows::Counted) if chunk.column_descr().max_rep_level() > 0 => {
-                            let lists = count_list_rows(object, chunk, (group, column), rows).await?;
-                            lists.map(|lists| ChunkPages::of_lists(&lists, rows))
-                        }
+                        (None, _) if chunk.column_descr().max_rep_level() == 0 => None,
+                        (None, ListRows::Counted) => self.count(object, chunk, (group, column), rows).await?,
+                        // Another read may know them.
+                        (None, _) => return Err(LoadStop::NotCounted),
                         (pages, _) => pages,
                     },
                 };
                 let held_bytes = pages.as_ref().map_or(0, ChunkPages::held_bytes);
                 self.held_bytes.fetch_add(held_bytes, Ordering::Relaxed);
-                Ok::<_, SourceError>(pages)
+                Ok::<_, LoadStop>(pages)
             };
-            cells[column].get_or_try_init(read)
+            async move {
+                match cells[column].get_or_try_init(read).await {
+                    Err(LoadStop::Failed(error)) => Err(error),
+                    Ok(_) | Err(LoadStop::NotCounted) => Ok(()),
+                }
+            }
         });
         let read: Vec<_> = read.collect();
         futures::stream::iter(read)
             .buffer_unordered(MAX_CONCURRENT_CHUNKS)
-            .try_for_each(async |_| Ok(()))
+            .try_for_each(async |()| Ok(()))
             .await
+    }
+
+    /// Counts the rows in the pages of a column chunk of lists.
+    async fn count(
+        &self,
+        object: &Object,
+        chunk: &ColumnChunkMetaData,
+        place: (usize, usize),
+        rows: u64,
+    ) -> Result<Option<ChunkPages>, SourceError> {
+        let _turn = self.counting.acquire().await.expect("the semaphore is never closed");
+        let max_pages = self.countable_pages.load(Ordering::Relaxed).min(MAX_PAGES);
+        let lists = count_list_rows(object, chunk, place, (rows, max_pages)).await?;
+        let pages = lists.as_ref().map_or(0, |lists| lists.pages.len());
+        self.countable_pages.fetch_sub(pages, Ordering::Relaxed);
+        Ok(lists.map(|lists| ChunkPages::of_lists(&lists, rows)))
     }
 
     /// Returns the sizes of the pages that a read of these rows needs, with a cache for dictionaries of `max_cached_bytes`.
@@ -327,6 +401,7 @@ impl PageLocations {
                 }
                 None => (stored, decompressed),
             };
+            sum.is_estimated |= is_whole || self.chunk(group, column).is_none();
             if let Some(dictionary) = self.dictionary(metadata, group, column).filter(|_| !is_whole) {
                 let cached = sum.dictionaries.saturating_add(dictionary.end - dictionary.start);
                 sum.dictionaries = if cached <= max_cached_bytes { cached } else { sum.dictionaries };
@@ -339,7 +414,9 @@ impl PageLocations {
             };
             // A repeated value needs little space in its page.
             let fixed = part_of_rows(fixed_bytes(chunk));
-            let values = if has_views(chunk) { fixed } else { fixed.max(part_of_rows(decompressed)) };
+            // Rows differ in length.
+            let copied = part_of_rows(decompressed).max(part.1);
+            let values = if has_views(chunk) { fixed } else { fixed.max(copied) };
             sum.decoded = sum.decoded.saturating_add(values).saturating_add(block_rows * OFFSET_BYTES);
             if chunk.compression() == Compression::UNCOMPRESSED {
                 sum.shared = sum.shared.saturating_add(part.1.min(part.0));
@@ -376,7 +453,8 @@ impl PageLocations {
         let mut starts = vec![0];
         for location in locations {
             let row = u64::try_from(location.first_row_index).ok()?;
-            if starts.last().is_some_and(|start| row >= start + target_rows) {
+            let is_within = i64::try_from(row).is_ok_and(|row| row < row_group.num_rows());
+            if is_within && starts.last().is_some_and(|start| row >= start + target_rows) {
                 starts.push(row);
             }
         }
