@@ -38,6 +38,7 @@ fn the_report_lists_skipped_rows_and_ignored_and_widened_columns() {
     assert_eq!(report["audit"], audit);
     let columns = json!({
         "ignored": ["late", "other"],
+        "rounded": [],
         "widened": [{ "column": "x", "from": "int64", "to": "float64" }],
     });
     assert_eq!(report["columns"], columns);
