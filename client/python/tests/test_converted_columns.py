@@ -64,12 +64,14 @@ class Converted:
 
     def value(self, data_type: Any, nullable: bool = True) -> Any:
         """Returns a value for `pyarrow.array`."""
-        if nullable and self.random.random() < self.nulls:
+        # Lists of a fixed length are tensors, which cannot represent nulls.
+        is_fixed = pa.types.is_fixed_size_list(data_type)
+        if nullable and not is_fixed and self.random.random() < self.nulls:
             return None
         if pa.types.is_map(data_type):
             return [(f"key {key}", self.value(data_type.item_type)) for key in range(self.random.randint(0, 3))]
-        if pa.types.is_fixed_size_list(data_type):
-            return [self.value(data_type.value_type) for _ in range(data_type.list_size)]
+        if is_fixed:
+            return [self.value(data_type.value_type, nullable=False) for _ in range(data_type.list_size)]
         if pa.types.is_list(data_type):
             return [self.value(data_type.value_type) for _ in range(self.random.randint(0, 4))]
         if pa.types.is_struct(data_type):
