@@ -1,34 +1,29 @@
 //! Parquet files. A block is a row group, or a part of a large row group.
 
 mod block_pages;
+mod chunk_pages;
 mod dictionary_cache;
 pub(super) mod fields;
 mod list_pages;
+mod page_bytes;
 mod page_locations;
 mod page_parts;
 mod pages;
 mod reader;
+mod row_reads;
 mod thrift;
 mod values;
 
-use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
-use feedline_contained::contained;
 use feedline_data::manifest::{Block, ListPages, ShardIndex, ShardRef};
 use feedline_data::schema::Schema;
-use futures::TryStreamExt;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
-use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{Compression, Type as PhysicalType};
-use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
 use crate::blocks::MAX_BLOCK_ROWS;
@@ -43,13 +38,13 @@ use crate::stores::ScopedStores;
 use crate::tables;
 
 use super::features::FileColumns;
-use block_pages::{BlockPages, ColumnPages};
 use dictionary_cache::DictionaryCache;
 use fields::{FileColumn, check_block_read, file_columns};
-use page_locations::{ListRows, PageBytes, PageLocations, PagesOfRows};
-use page_parts::PageParts;
-use pages::{INVALID_DATA, ReadChunk};
+use page_bytes::PageBytes;
+use page_locations::{ListRows, PageLocations, PagesOfRows};
+use pages::ReadChunk;
 use reader::ObjectReader;
+use row_reads::{contained_read, read_divided_rows, read_rows};
 use values::ROUNDED_NANOSECONDS;
 
 /// Maximum size of a row group that forms a single block.
@@ -204,7 +199,7 @@ impl ParquetReader {
         let divided = (rows < group_rows).then(|| footer.pages_of_divided_rows(group, &leaves, &block_rows));
         let batches = contained_read(async {
             match divided.flatten() {
-                Some(pages) => read_divided_rows(footer, reader.clone(), (group, pages), block_rows).await,
+                Some(pages) => read_divided_rows(metadata, reader.clone(), (group, pages), block_rows).await,
                 None => read_rows(metadata, reader.clone(), (group, &leaves), block_rows).await,
             }
         });
@@ -310,62 +305,6 @@ async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> 
     Ok(ParquetFooter { metadata, pages, metadata_bytes, columns, fields })
 }
 
-/// Completes a read of the Parquet library. Converts a panic to an error, because the library panics on some corrupted files.
-async fn contained_read<T>(
-    read: impl Future<Output = Result<T, ParquetError>> + Send,
-) -> Result<T, ParquetError> {
-    let mut read = pin!(read);
-    poll_fn(|context| {
-        contained(|| Ok(read.as_mut().poll(context)), INVALID_DATA)
-            .unwrap_or_else(|reason| Poll::Ready(Err(ParquetError::General(reason))))
-    })
-    .await
-}
-
-/// Reads rows of a row group whose pages begin with rows, or are unknown.
-async fn read_rows(
-    metadata: &ArrowReaderMetadata,
-    reader: ObjectReader,
-    (group, leaves): (usize, &[usize]),
-    rows: Range<usize>,
-) -> Result<Vec<RecordBatch>, ParquetError> {
-    let row_group = metadata.metadata().row_group(group);
-    let group_rows = usize::try_from(row_group.num_rows()).unwrap_or(0);
-    let mask = ProjectionMask::leaves(metadata.parquet_schema(), leaves.iter().copied());
-    let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, metadata.clone())
-        .with_row_groups(vec![group])
-        .with_projection(mask)
-        .with_batch_size(rows.len());
-    if rows.len() < group_rows {
-        builder = builder.with_row_selection(RowSelection::from(vec![
-            RowSelector::skip(rows.start),
-            RowSelector::select(rows.len()),
-            RowSelector::skip(group_rows - rows.end),
-        ]));
-    }
-    builder.build()?.try_collect().await
-}
-
-/// Reads rows of a row group from these pages of each leaf column.
-async fn read_divided_rows(
-    footer: &ParquetFooter,
-    mut reader: ObjectReader,
-    (group, pages): (usize, Vec<(usize, PagesOfRows)>),
-    rows: Range<usize>,
-) -> Result<Vec<RecordBatch>, ParquetError> {
-    let ranges = |(_, pages): &(usize, PagesOfRows)| [pages.dictionary.clone(), pages.data.clone()];
-    let ranges: Vec<Range<u64>> = pages.iter().flat_map(ranges).filter(|range| !range.is_empty()).collect();
-    let mut read = reader.get_byte_ranges(ranges).await?.into_iter();
-    let mut next = |range: &Range<u64>| if range.is_empty() { None } else { read.next() };
-    let column = |(leaf, pages): (usize, PagesOfRows)| ColumnPages {
-        leaf,
-        parts: PageParts::new([&pages.dictionary, &pages.data].into_iter().filter_map(&mut next)),
-        skipped_rows: usize::try_from(pages.skipped_rows).unwrap_or(usize::MAX),
-    };
-    let columns = pages.into_iter().map(column).collect();
-    BlockPages { metadata: &footer.metadata, group, columns }.decode(rows)
-}
-
 impl ParquetFooter {
     /// Returns the sizes of the pages that a block needs. First locates the pages, if the block is a part of its row group.
     async fn block_pages(
@@ -425,7 +364,7 @@ impl ParquetFooter {
             )));
         }
         let values_bytes =
-            chunks(row_group, leaves).map(page_locations::fixed_bytes).fold(0, u64::saturating_add);
+            chunks(row_group, leaves).map(page_bytes::fixed_bytes).fold(0, u64::saturating_add);
         let max_rows =
             u128::from(MAX_BLOCK_VALUES_BYTES) * u128::from(rows) / u128::from(values_bytes.max(1));
         let max_rows = u64::try_from(max_rows).unwrap_or(u64::MAX).clamp(1, u32::MAX.into());

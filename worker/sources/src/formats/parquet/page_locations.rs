@@ -8,30 +8,23 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Schema};
 use feedline_contained::contained;
-use feedline_data::manifest::{ListPage, ListPages};
+use feedline_data::manifest::ListPages;
 use futures::{StreamExt, TryStreamExt};
-use parquet::basic::{Compression, Type};
+use parquet::basic::Compression;
 use parquet::file::metadata::page_index::PageIndexProvider;
-use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, ParquetMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
 use tokio::sync::{OnceCell, Semaphore};
 
+use super::chunk_pages::{ChunkPages, MAX_PAGES, read_headers};
 use super::list_pages::count_list_rows;
-use super::thrift::{PageHeader, PageKind, page_header};
+use super::page_bytes::{PageBytes, fixed_bytes, has_views};
 use crate::error::SourceError;
 use crate::object::Object;
 
-/// Maximum number of pages of a column chunk whose headers are read.
-const MAX_PAGES: usize = 1 << 16;
 /// Maximum number of pages of lists of a shard whose rows are counted.
 const MAX_LIST_PAGES: usize = 1 << 20;
-/// Number of bytes that are read for the first header. Later headers are usually as long as the previous one.
-const FIRST_HEADER_BYTES: u64 = 256;
-/// Maximum length of a header, which may contain the smallest and the largest value of the page.
-const MAX_HEADER_BYTES: u64 = 1 << 20;
-/// Size of the largest fixed-size part of a value in memory, which is a view.
-const VIEW_BYTES: u64 = 16;
 /// Size of an offset of a list in memory, and of the bits of nulls.
 const OFFSET_BYTES: u64 = 8;
 /// Maximum number of column chunks of a row group whose headers are read at the same time.
@@ -81,64 +74,6 @@ impl From<SourceError> for LoadStop {
     }
 }
 
-/// The pages of a column chunk that the footer does not locate.
-#[derive(Debug)]
-struct ChunkPages {
-    index: OffsetIndexMetaData,
-    /// The decompressed size of each data page.
-    decompressed_bytes: Vec<u32>,
-    dictionary_bytes: u64,
-    /// Whether each page begins within a row; empty if every page begins with a row.
-    begins_within_row: Vec<bool>,
-}
-
-impl ChunkPages {
-    /// Returns the pages of lists, which are in storage order.
-    fn of_lists(lists: &ListPages, rows: u64) -> Self {
-        let mut index = OffsetIndexBuilder::new();
-        let next_rows = lists.pages.iter().skip(1).map(|page| page.rows_before).chain([rows]);
-        for (page, next) in lists.pages.iter().zip(next_rows) {
-            index.append_row_count(next.saturating_sub(page.rows_before) as i64);
-            index.append_offset_and_size(
-                page.offset as i64,
-                i32::try_from(page.stored_bytes).unwrap_or(i32::MAX),
-            );
-        }
-        Self {
-            index: index.build(),
-            decompressed_bytes: lists.pages.iter().map(|page| page.decompressed_bytes).collect(),
-            dictionary_bytes: lists.dictionary_bytes,
-            begins_within_row: lists.pages.iter().map(|page| page.begins_within_row).collect(),
-        }
-    }
-
-    /// Returns the pages for the index of the shard, if they do not all begin with a row.
-    fn lists(&self, (group, column): (usize, usize)) -> Option<ListPages> {
-        let pages = self.index.page_locations().iter().zip(&self.decompressed_bytes);
-        let page =
-            |((location, decompressed_bytes), begins_within_row): ((&PageLocation, &u32), &bool)| ListPage {
-                offset: location.offset as u64,
-                stored_bytes: location.compressed_page_size as u32,
-                decompressed_bytes: *decompressed_bytes,
-                rows_before: location.first_row_index as u64,
-                begins_within_row: *begins_within_row,
-            };
-        let pages: Vec<ListPage> = pages.zip(&self.begins_within_row).map(page).collect();
-        let (group, column) = (u32::try_from(group).ok()?, u32::try_from(column).ok()?);
-        (!pages.is_empty()).then_some(ListPages {
-            group,
-            column,
-            dictionary_bytes: self.dictionary_bytes,
-            pages,
-        })
-    }
-
-    fn held_bytes(&self) -> usize {
-        let page_bytes = std::mem::size_of::<PageLocation>() + std::mem::size_of::<u32>();
-        self.decompressed_bytes.len() * page_bytes + self.begins_within_row.len()
-    }
-}
-
 /// The pages of a column chunk that contain a range of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PagesOfRows {
@@ -148,50 +83,6 @@ pub(super) struct PagesOfRows {
     pub(super) data: Range<u64>,
     /// The number of rows before those in `data`. A row of which `data` contains only the end is one of the rows in `data`.
     pub(super) skipped_rows: u64,
-}
-
-/// The sizes of the pages of a block.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct PageBytes {
-    /// The bytes that are read.
-    pub(super) stored: u64,
-    /// The size after decompression.
-    pub(super) decompressed: u64,
-    /// The part of `decompressed` that is not compressed in the file, and needs no second buffer.
-    pub(super) shared: u64,
-    /// The size of the decoded rows, without values that remain in their pages.
-    decoded: u64,
-    /// The part of `stored` that is cached dictionaries, which are read only once.
-    dictionaries: u64,
-    /// Whether a size is that of a whole column chunk in the footer, or was estimated with it.
-    is_estimated: bool,
-}
-
-/// Maximum number of bytes by which pages may exceed estimated sizes, because writers count sizes differently.
-const PAGE_SIZE_TOLERANCE_BYTES: u64 = 64 << 20;
-
-/// Maximum size of pages without rows, which are between others.
-const EMPTY_PAGES_BYTES: u64 = 64 << 10;
-
-impl PageBytes {
-    /// The limit of the size of the pages after decompression.
-    pub(super) fn limit(self) -> u64 {
-        match self.is_estimated {
-            true => self.decompressed.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES),
-            false => self.decompressed.saturating_add(EMPTY_PAGES_BYTES),
-        }
-    }
-
-    /// The bytes that are read for this block alone.
-    pub(super) fn unshared(self) -> u64 {
-        self.stored.saturating_sub(self.dictionaries)
-    }
-
-    /// The memory for the pages in both forms, and for the decoded rows. Cached dictionaries are counted by their cache.
-    pub(super) fn memory(self) -> u64 {
-        let decompressed = self.decompressed.saturating_sub(self.shared);
-        self.unshared().saturating_add(decompressed).saturating_add(self.decoded)
-    }
 }
 
 impl PageIndexProvider for PageLocations {
@@ -462,28 +353,6 @@ impl PageLocations {
     }
 }
 
-/// Whether the values of a column chunk are decoded as views of their pages.
-fn has_views(chunk: &ColumnChunkMetaData) -> bool {
-    let descriptor = chunk.column_descr();
-    descriptor.physical_type() == Type::BYTE_ARRAY && descriptor.max_rep_level() == 0
-}
-
-/// Returns the size of the decoded values of a column chunk in bytes, without texts and bytes that remain in their pages.
-pub(super) fn fixed_bytes(chunk: &ColumnChunkMetaData) -> u64 {
-    let descriptor = chunk.column_descr();
-    let value_bytes = match descriptor.physical_type() {
-        Type::BOOLEAN => 1,
-        Type::INT32 | Type::FLOAT => 4,
-        Type::INT64 | Type::DOUBLE => 8,
-        Type::FIXED_LEN_BYTE_ARRAY => u64::try_from(descriptor.type_length()).unwrap_or(0).max(VIEW_BYTES),
-        Type::INT96 | Type::BYTE_ARRAY => VIEW_BYTES,
-    };
-    let fixed = u64::try_from(chunk.num_values()).unwrap_or(0).saturating_mul(value_bytes);
-    // The texts of lists are copied, also those that a dictionary contains only once.
-    let copied = chunk.unencoded_byte_array_data_bytes().filter(|_| !has_views(chunk)).unwrap_or(0);
-    fixed.saturating_add(u64::try_from(copied).unwrap_or(0))
-}
-
 /// Returns the pages of a column chunk in the index of the shard, if they can be its pages.
 fn indexed_pages<'a>(
     list_rows: ListRows<'a>,
@@ -543,90 +412,6 @@ fn dictionary_range(chunk: &ColumnChunkMetaData, locations: &[PageLocation]) -> 
     let start = contained(|| Ok(chunk.byte_range().0), "the offset is negative").unwrap_or(0);
     let first = locations.first().and_then(|location| u64::try_from(location.offset).ok());
     start..first.unwrap_or(start).max(start)
-}
-
-/// Reads the headers of all pages of a column chunk. Returns `None` if the rows of its pages are unknown, or if the headers are
-/// corrupted, because the Parquet crate reports the error.
-async fn read_headers(
-    object: &Object,
-    chunk: &ColumnChunkMetaData,
-    (rows, row_values): (u64, Option<u64>),
-) -> Result<Option<ChunkPages>, SourceError> {
-    let Ok((start, length)) = contained(|| Ok(chunk.byte_range()), "the offset is negative") else {
-        return Ok(None);
-    };
-    let end = start.saturating_add(length);
-    if end > object.size_bytes() {
-        return Ok(None);
-    }
-    // A list that is null has one value, so the lists of this chunk may differ in length.
-    let row_values = row_values.filter(|values| {
-        u64::try_from(chunk.num_values()).is_ok_and(|all| rows.checked_mul(*values) == Some(all))
-    });
-    let mut index = OffsetIndexBuilder::new();
-    let mut pages = (Vec::new(), 0);
-    let (mut at, mut first_row, mut header_bytes) = (start, 0, FIRST_HEADER_BYTES);
-    // Empty pages count too.
-    for _ in 0..MAX_PAGES {
-        if at >= end || first_row >= rows {
-            break;
-        }
-        let Some((header, length)) = read_header(object, at..end, header_bytes).await? else {
-            return Ok(None);
-        };
-        header_bytes = length + 16;
-        let stored = length.saturating_add(header.stored_bytes);
-        let Ok(page_bytes) = i32::try_from(stored) else { return Ok(None) };
-        let page_rows = match header.kind {
-            PageKind::Dictionary if at == start => {
-                pages.1 = header.decompressed_bytes;
-                at += stored;
-                continue;
-            }
-            PageKind::DataV2 { rows } => rows,
-            PageKind::DataV1 { values } => match row_values {
-                Some(row_values) if values % row_values == 0 => values / row_values,
-                _ => return Ok(None),
-            },
-            _ => return Ok(None),
-        };
-        if stored > end - at || page_rows > rows - first_row {
-            return Ok(None);
-        }
-        if page_rows > 0 {
-            index.append_row_count(page_rows as i64);
-            index.append_offset_and_size(at as i64, page_bytes);
-            pages.0.push(u32::try_from(header.decompressed_bytes).unwrap_or(u32::MAX));
-        }
-        first_row += page_rows;
-        at += stored;
-    }
-    let (decompressed_bytes, dictionary_bytes) = pages;
-    let begins_within_row = Vec::new();
-    let pages = ChunkPages { index: index.build(), decompressed_bytes, dictionary_bytes, begins_within_row };
-    Ok((first_row == rows).then_some(pages))
-}
-
-/// Reads the header of the page at the start of `range`, which is probably at most `expected_bytes` long. Returns the header and
-/// its length. `None` if the header is corrupted.
-async fn read_header(
-    object: &Object,
-    range: Range<u64>,
-    expected_bytes: u64,
-) -> Result<Option<(PageHeader, u64)>, SourceError> {
-    let mut length = expected_bytes;
-    loop {
-        let end = range.end.min(range.start + length);
-        // The digest of a shard does not depend on the columns that are read.
-        let bytes = object.read_unhashed(range.start..end).await?;
-        if let Some(header) = page_header(&bytes) {
-            return Ok(Some(header));
-        }
-        if end == range.end || length >= MAX_HEADER_BYTES {
-            return Ok(None);
-        }
-        length *= 8;
-    }
 }
 
 #[cfg(test)]
