@@ -95,7 +95,7 @@ fn archives_after_each_other_and_divided_samples_are_not_silent() {
     let report = scratch.run(&pipeline(&scratch, "both", &["both.tar"], "webdataset", "fail"), &[]);
     assert_clean(&report);
     assert_eq!((&report["rows"], &report["defects"]["count"]), (&Value::from(80), &Value::from(0)));
-    write("divided.tar", [archive(0..40), member("7.jpg", b"J")].concat());
+    write("divided.tar", [archive(0..40), member("7.jpg", b"J"), vec![0; 1024]].concat());
     let report = scratch.run(&pipeline(&scratch, "divided", &["divided.tar"], "webdataset", "skip"), &[]);
     assert_eq!((&report["rows"], &report["skipped"]["count"]), (&Value::from(39), &Value::from(2)));
     for (row, other) in [(0, 40 * 2048 + 10_240), (1, 7 * 2048)] {

@@ -33,6 +33,22 @@ pub struct ColumnKind {
     pub kind: String,
 }
 
+impl ColumnKind {
+    /// The kind of timestamps of which the file does not state whether they have a time zone. They may have the same column as
+    /// timestamps of which other files state it.
+    pub const TIMESTAMPS: &str = "timestamps";
+
+    /// Returns the kind of a column that has these kinds in two shards. `None` if its numbers mean different things.
+    pub(super) fn common<'a>(a: &'a str, b: &'a str) -> Option<&'a str> {
+        let is_zoned = |kind: &str| kind.starts_with("timestamps ");
+        match (a, b) {
+            _ if a == b => Some(a),
+            (Self::TIMESTAMPS, zoned) | (zoned, Self::TIMESTAMPS) if is_zoned(zoned) => Some(zoned),
+            _ => None,
+        }
+    }
+}
+
 /// A column whose values are rounded, because its type in the data is more precise than any type of a column.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RoundedColumn {

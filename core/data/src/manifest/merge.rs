@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::columns::{RoundedColumn, WidenedColumn};
+use super::columns::{ColumnKind, RoundedColumn, WidenedColumn};
 use super::{Manifest, Shard, no_rows_error};
 use crate::schema::{ColumnType, MAX_COLUMNS, ScalarType, Schema};
 
@@ -134,15 +134,18 @@ impl<'a> SchemaMerge<'a> {
                 continue;
             };
             let column = &mut self.columns[index];
-            if let (Some((known, first)), Some((kind, _))) = (column.kind, kind)
-                && known != kind
-            {
-                return Err(format!(
-                    "column `{}` contains {known} in {} but {kind} in {}; read the shards as two datasets, or remove the column from `source.features`",
-                    field.name, first.object.url, shard.object.url
-                ));
-            }
-            column.kind = column.kind.or(kind);
+            column.kind = match (column.kind, kind) {
+                (Some((known, first)), Some((kind, _))) => {
+                    let Some(common) = ColumnKind::common(known, kind) else {
+                        return Err(format!(
+                            "column `{}` contains {known} in {} but {kind} in {}; read the shards as two datasets, or remove the column from `source.features`",
+                            field.name, first.object.url, shard.object.url
+                        ));
+                    };
+                    Some((common, if common == known { first } else { shard }))
+                }
+                (known, kind) => known.or(kind),
+            };
             let common = match (column.typed_by, is_typed) {
                 (Some(_), true) => common_type(&column.column_type, &field.column_type),
                 (Some(_), false) => fill_placeholder(&field.column_type, &column.column_type),

@@ -138,6 +138,19 @@ fn numbers_of_different_kinds_have_no_common_type() {
         .expect("the kind of some shards is unknown");
     let error = Manifest::build(vec![numbers(), of("c", None), of("b", Some("dates"))]).unwrap_err();
     assert!(error.starts_with("column `t` contains numbers in a but dates in b; read"), "{error}");
+    let (zoned, any) = ("timestamps in UTC", ColumnKind::TIMESTAMPS);
+    Manifest::build(vec![of("a", Some(any)), of("b", Some(zoned)), of("c", Some(any))])
+        .expect("the time zone of some shards is unknown");
+    let zoneless = "timestamps without a time zone";
+    for (kinds, expected) in [
+        ([any, zoned, zoneless], format!("column `t` contains {zoned} in b but {zoneless} in c; read")),
+        ([any, any, "numbers"], format!("column `t` contains {any} in a but numbers in c; read")),
+        (["dates", any, any], format!("column `t` contains dates in a but {any} in b; read")),
+    ] {
+        let shards = ["a", "b", "c"].into_iter().zip(kinds).map(|(url, kind)| of(url, Some(kind)));
+        let error = Manifest::build(shards.collect()).unwrap_err();
+        assert!(error.starts_with(&expected), "{error}");
+    }
     let mut nulls = of("b", Some("dates"));
     nulls.index.schema = Some(Schema::new([("t", ColumnType::Utf8)]));
     nulls.index.columns.untyped = vec!["t".to_owned()];

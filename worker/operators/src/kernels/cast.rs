@@ -1,7 +1,9 @@
 //! `cast`: converts the element type of a column.
 //!
 //! Scalars, lists and text are cast with Arrow. A row fails if the new type cannot represent a value, such as text that is not a
-//! number, or 300 as `uint8`. Fractions are truncated towards zero.
+//! number, 300 as `uint8`, or 1e300 as `float32`. Fractions are truncated towards zero.
+
+mod infinities;
 
 use std::sync::Arc;
 
@@ -10,6 +12,8 @@ use arrow::datatypes::{DataType, Field};
 use feedline_data::pipeline::Cast;
 use feedline_data::schema::ScalarType;
 use half::f16;
+
+use infinities::without_new_infinities;
 
 use super::{KernelContext, KernelDefinition};
 use crate::arrow_types::{arrow_type, cast_to, text_at};
@@ -115,10 +119,11 @@ impl CastOperator {
 /// Casts an array with Arrow. Values that the type cannot represent become null. If Arrow has no direct cast, the values are first
 /// cast to 32-bit floats.
 fn safe_cast(array: &ArrayRef, target_type: &DataType) -> Result<ArrayRef, OperatorError> {
-    if arrow::compute::can_cast_types(array.data_type(), target_type) {
-        return cast_to(array, target_type);
-    }
-    cast_to(&cast_to(array, &with_float_elements(target_type))?, target_type)
+    let cast = match arrow::compute::can_cast_types(array.data_type(), target_type) {
+        true => cast_to(array, target_type)?,
+        false => cast_to(&cast_to(array, &with_float_elements(target_type))?, target_type)?,
+    };
+    without_new_infinities(array, cast)
 }
 
 /// Replaces the element type at all nesting depths with 32-bit floats.
@@ -199,10 +204,13 @@ macro_rules! float_element {
                 Number::Float(self.into())
             }
             fn from_number(to_number: Number) -> Option<Self> {
-                Some(match to_number {
-                    Number::Integer(value) => $from_f64(value as f64),
-                    Number::Float(value) => $from_f64(value),
-                })
+                let value = match to_number {
+                    Number::Integer(value) => value as f64,
+                    Number::Float(value) => value,
+                };
+                let narrow: Self = $from_f64(value);
+                // A finite number that is too large would become infinite.
+                (!narrow.is_infinite() || value.is_infinite()).then_some(narrow)
             }
         }
     )*};

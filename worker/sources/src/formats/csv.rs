@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, RecordBatch};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
-use arrow::datatypes::{DataType, Field, Float64Type, Schema as ArrowSchema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float16Type, Float64Type, Schema as ArrowSchema, SchemaRef};
 use arrow::error::ArrowError;
 use async_trait::async_trait;
 use feedline_data::manifest::{ShardIndex, ShardRef};
@@ -251,6 +251,7 @@ fn infer(header: &CsvHeader, sample: &[u8]) -> Result<(Vec<ResolvedColumn>, Infe
                 .0
         }
     };
+    let codes = code_columns(&schema, &rows);
     let mut notes = InferenceNotes::default();
     let mut columns = Vec::with_capacity(schema.fields().len());
     for (index, field) in schema.fields().iter().enumerate() {
@@ -258,30 +259,46 @@ fn infer(header: &CsvHeader, sample: &[u8]) -> Result<(Vec<ResolvedColumn>, Infe
         if field.data_type() == &DataType::Null {
             notes.untyped.insert(name.clone());
         }
-        let is_code = field.data_type() == &DataType::Int64 && is_code(&schema, index, &rows);
+        let is_code = codes.contains(&index);
         let column_type = if is_code { ColumnType::Utf8 } else { csv_type(field.data_type()) };
         columns.push((name, Ok(column_type)));
     }
     Ok((columns, notes))
 }
 
-/// Whether a column contains integers with leading zeros or a plus sign, such as postal codes, which must remain text.
-fn is_code(schema: &ArrowSchema, column: usize, rows: &[&[u8]]) -> bool {
-    let texts = RowDecoder::of_texts(schema, column).decode(rows);
-    texts.is_ok_and(|texts| texts.column(0).as_string_view().iter().flatten().any(is_code_text))
+/// Returns the columns of numbers that contain codes, such as postal codes, which must remain text.
+fn code_columns(schema: &ArrowSchema, rows: &[&[u8]]) -> Vec<usize> {
+    let types = schema.fields().iter().map(|field| field.data_type());
+    let numbers = types.enumerate().filter(|(_, data_type)| data_type.is_numeric()).map(|(column, _)| column);
+    let numbers: Vec<usize> = numbers.collect();
+    if numbers.is_empty() || !rows.iter().any(|row| may_have_codes(row)) {
+        return Vec::new();
+    }
+    let Ok(texts) = RowDecoder::of_texts(schema, numbers.clone()).decode(rows) else { return Vec::new() };
+    let has_code = |column: usize, texts: &ArrayRef| {
+        let data_type = schema.field(column).data_type();
+        texts.as_string_view().iter().flatten().any(|text| is_code(text, data_type))
+    };
+    let codes = numbers.into_iter().zip(texts.columns()).filter(|(column, texts)| has_code(*column, texts));
+    codes.map(|(column, _)| column).collect()
 }
 
-/// Whether an integer has a leading zero or a plus sign.
-fn is_code_text(text: &str) -> bool {
-    let text = text.trim();
-    text.starts_with('+') || has_leading_zero(text.strip_prefix('-').unwrap_or(text).as_bytes())
+/// Whether a number would lose its first digit or its sign as a number of this type. A plus sign among fractions is not part of a
+/// code.
+fn is_code(text: &str, data_type: &DataType) -> bool {
+    let text = text.trim_ascii();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text).as_bytes();
+    let is_integer = digits.iter().all(u8::is_ascii_digit);
+    is_integer && (has_leading_zero(digits) || data_type.is_integer() && text.starts_with('+'))
 }
 
 /// Whether a row may contain an integer with a leading zero or a plus sign. Almost all rows with numbers contain none.
 fn may_have_codes(row: &[u8]) -> bool {
-    let is_zero = |at: usize| matches!(row[at..], [b'0', b'0'..=b'9', ..]);
-    let is_inner = |at: usize| at > 0 && (row[at - 1].is_ascii_digit() || row[at - 1] == b'.');
-    memchr::memchr2_iter(b'0', b'+', row).any(|at| row[at] == b'+' || is_zero(at) && !is_inner(at))
+    memchr::memchr2_iter(b'0', b'+', row).any(|at| {
+        let begins_code = row[at] == b'+' || row.get(at + 1).is_some_and(u8::is_ascii_digit);
+        let start = if at > 0 && row[at - 1] == b'-' { at - 1 } else { at };
+        begins_code && matches!(row[..start].trim_ascii_end().last(), None | Some(b',' | b'"'))
+    })
 }
 
 /// Converts an inferred type. Numbers and booleans keep their type. All other values, such as dates, are text.
@@ -300,45 +317,35 @@ struct RowDecoder {
 }
 
 impl RowDecoder {
-    /// Decodes one column as text.
-    fn of_texts(schema: &ArrowSchema, column: usize) -> Self {
+    /// Decodes columns, whose indexes are in ascending order, as text.
+    fn of_texts(schema: &ArrowSchema, columns: Vec<usize>) -> Self {
         let text = |field: &Arc<Field>| field.as_ref().clone().with_data_type(DataType::Utf8View);
         let fields: Vec<Field> = schema.fields().iter().map(text).collect();
-        Self { schema: Arc::new(ArrowSchema::new(fields)), projection: vec![column] }
+        Self { schema: Arc::new(ArrowSchema::new(fields)), projection: columns }
     }
 
-    /// Checks that the integers in columns of floating point numbers are not rounded, and that no number is infinite because it is
-    /// too large. Fractions, and integers of more than 64 bits, are rounded to the nearest float64.
-    fn check_large_numbers(&self, rows: &[&[u8]], batch: &RecordBatch) -> Result<(), String> {
-        for (&column, values) in self.projection.iter().zip(batch.columns()) {
-            if !has_large_numbers(values) {
-                continue;
-            }
-            let texts = Self::of_texts(&self.schema, column).decode(rows)?;
-            let mut texts = texts.column(0).as_string_view().iter().flatten();
-            if let Some(inexact) = texts.find(|text| changes_as_float64(text)) {
-                let name = self.schema.field(column).name();
-                return Err(format!("column `{name}`: float64 does not represent {inexact} exactly"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that columns of integers contain no codes, such as postal codes, whose leading zeros would be lost.
-    fn check_codes(&self, rows: &[&[u8]]) -> Result<(), String> {
-        let is_integer = |column: &&usize| self.schema.field(**column).data_type().is_integer();
-        let columns: Vec<usize> = self.projection.iter().filter(is_integer).copied().collect();
-        if columns.is_empty() || !rows.iter().any(|row| may_have_codes(row)) {
+    /// Checks that no number in decoded rows is another value than its text: an integer that is rounded, a number that is infinite
+    /// because it is too large, or a code, such as a postal code, that lost its leading zeros. Fractions, and integers of more than
+    /// 64 bits, are rounded to the nearest float64.
+    fn check_numbers(&self, rows: &[&[u8]], batch: &RecordBatch) -> Result<(), String> {
+        let has_numbers = batch.columns().iter().any(|values| values.data_type().is_numeric());
+        let may_have_codes = has_numbers && rows.iter().any(|row| may_have_codes(row));
+        let is_checked = |values: &ArrayRef| match values.data_type() {
+            // The narrow types are those of other datasets.
+            DataType::Float16 | DataType::Float32 => true,
+            data_type => data_type.is_numeric() && may_have_codes || has_large_numbers(values),
+        };
+        let checked = self.projection.iter().zip(batch.columns()).filter(|(_, values)| is_checked(values));
+        let checked: Vec<usize> = checked.map(|(&column, _)| column).collect();
+        if checked.is_empty() {
             return Ok(());
         }
-        for column in columns {
-            let texts = Self::of_texts(&self.schema, column).decode(rows)?;
-            let mut texts = texts.column(0).as_string_view().iter().flatten();
-            if let Some(code) = texts.find(|text| is_code_text(text)) {
-                let name = self.schema.field(column).name();
-                return Err(format!(
-                    "column `{name}`: `{code}` is not an integer as in the first rows, because its first digit or sign would be lost"
-                ));
+        let texts = Self::of_texts(&self.schema, checked.clone()).decode(rows)?;
+        for (column, texts) in checked.into_iter().zip(texts.columns()) {
+            let field = self.schema.field(column);
+            for text in texts.as_string_view().iter().flatten() {
+                check_number(text, field.data_type())
+                    .map_err(|reason| format!("column `{}`: {reason}", field.name()))?;
             }
         }
         Ok(())
@@ -382,8 +389,7 @@ impl RowDecoder {
         decoder.decode(&[]).map_err(text)?;
         match decoder.flush().map_err(text)? {
             Some(batch) if batch.num_rows() == rows.len() => {
-                self.check_large_numbers(rows, &batch)?;
-                self.check_codes(rows)?;
+                self.check_numbers(rows, &batch)?;
                 Ok(batch)
             }
             Some(_) => Err("the row contains more than one record".to_owned()),
@@ -410,15 +416,45 @@ fn has_large_numbers(column: &dyn Array) -> bool {
     values.is_some_and(|values| values.values().iter().any(|value| value.abs() >= EXACT))
 }
 
+type Half = <Float16Type as ArrowPrimitiveType>::Native;
+
+/// Checks that the number in a text, which the decoder accepts as this type, is not another value.
+fn check_number(text: &str, data_type: &DataType) -> Result<(), String> {
+    if is_code(text, data_type) {
+        let (number, lost) = match data_type.is_integer() {
+            true => ("an integer", "its first digit or sign"),
+            false => ("a number", "its first digit"),
+        };
+        return Err(format!("`{text}` is not {number} as in the first rows, because {lost} would be lost"));
+    }
+    let is_changed = match data_type {
+        DataType::Float64 => changes_as_float64(text),
+        DataType::Float32 => changes_as_float64(text) || changes(text, |value| f64::from(value as f32)),
+        DataType::Float16 => {
+            changes_as_float64(text) || changes(text, |value| Half::from_f64(value).to_f64())
+        }
+        _ => false,
+    };
+    match is_changed {
+        true => Err(format!("{} does not represent {text} exactly", data_type.to_string().to_lowercase())),
+        false => Ok(()),
+    }
+}
+
 /// Whether the number in a text, which the decoder accepts as float64, is another number as float64.
 fn changes_as_float64(text: &str) -> bool {
-    let text = text.trim();
+    let text = text.trim_ascii();
     let is_too_large =
         || text.parse().is_ok_and(f64::is_infinite) && text.bytes().any(|byte| byte.is_ascii_digit());
     match parse_64_bits(text) {
         Some(integer) => !is_exact(integer),
         None => is_too_large(),
     }
+}
+
+/// Whether a narrower type represents the number less exactly than float64 does.
+fn changes(text: &str, narrow: impl Fn(f64) -> f64) -> bool {
+    text.trim_ascii().parse().is_ok_and(|value: f64| !value.is_nan() && narrow(value) != value)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
-use feedline_data::manifest::{Block, ListPages, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, ColumnKind, ListPages, ShardIndex, ShardRef};
 use feedline_data::schema::Schema;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{Compression, Type as PhysicalType};
@@ -133,8 +133,9 @@ impl ParquetReader {
                 leaf < parquet.num_columns() && parquet.column(leaf).physical_type() == PhysicalType::INT96
             };
             if column.leaves.clone().any(is_int96) {
-                // Spark writes them in UTC. The decoder has converted nanoseconds to microseconds.
-                (column.rounding, column.kind) = (Some(ROUNDED_NANOSECONDS), None);
+                // Spark writes them in UTC, and other files with or without a time zone. The decoder has converted nanoseconds to
+                // microseconds.
+                (column.rounding, column.kind) = (Some(ROUNDED_NANOSECONDS), Some(ColumnKind::TIMESTAMPS));
             }
         }
         let (schema, columns) = footer.columns.shard_schema(&shard, file_columns, selection)?;

@@ -123,6 +123,8 @@ struct SampleGrouper<'a> {
     key: Option<String>,
     /// Number of members in the current sample.
     members: usize,
+    /// Number of members in the sample before it.
+    previous_members: usize,
     /// The end offset of the current sample.
     end: u64,
     /// The extensions of all members, in lower case.
@@ -143,6 +145,7 @@ impl<'a> SampleGrouper<'a> {
             rows: 0,
             key: None,
             members: 0,
+            previous_members: 0,
             end: 0,
             extensions: BTreeSet::new(),
             keys: Vec::new(),
@@ -159,7 +162,7 @@ impl MemberVisitor for SampleGrouper<'_> {
             self.close_before(bytes.start, window)?;
             self.key = Some(key.to_owned());
             self.keys.push(repeated_keys::key_hash(key));
-            self.members = 0;
+            self.previous_members = std::mem::take(&mut self.members);
         }
         self.members += 1;
         if self.members > MAX_SAMPLE_MEMBERS {
@@ -186,6 +189,16 @@ impl MemberVisitor for SampleGrouper<'_> {
 
     fn on_archive_end(&mut self) {
         self.has_archive_ended = true;
+    }
+
+    /// An archive that was cut between two members has no end.
+    fn on_content_end(&mut self) -> Result<(), String> {
+        match &self.key {
+            Some(key) if !self.has_archive_ended && self.members < self.previous_members => Err(format!(
+                "the archive has no end, and its last sample `{key}` has fewer members than the sample before it: write the file again"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// If the member belongs to the next sample, the current sample is complete.

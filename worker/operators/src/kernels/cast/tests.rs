@@ -1,7 +1,7 @@
 //! Tests of casts of scalars, text, lists and tensors, and of values out of range.
 
 use arrow::array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray};
-use arrow::datatypes::{Float32Type, Int32Type, Int64Type, UInt8Type};
+use arrow::datatypes::{Float32Type, Float64Type, Int32Type, Int64Type, UInt8Type};
 use feedline_data::schema::{ColumnType, Schema};
 use serde_json::json;
 
@@ -46,6 +46,39 @@ fn text_becomes_numbers_and_invalid_text_fails_its_row() {
         let chunk = cast(ColumnType::Utf8, arrow(StringViewArray::from(vec!["1"])), dtype);
         assert!(chunk.failures.is_empty() && array(&chunk, "x").is_valid(0), "{dtype}");
     }
+}
+
+#[test]
+fn numbers_that_would_become_infinite_fail_their_row() {
+    let failures =
+        |column_type: ColumnType, column: Column, dtype: &str| cast(column_type, column, dtype).failures;
+    let failure =
+        |row: usize, value: &str, dtype: &str| (row, format!("column `x`: cannot cast {value} to {dtype}"));
+    let floats = || arrow(Float64Array::from(vec![1e300, f64::INFINITY, 2.5, -1e39]));
+    let float64 = ColumnType::Scalar(ScalarType::Float64);
+    assert_eq!(
+        failures(float64.clone(), floats(), "float32"),
+        [failure(0, "1e300", "float32"), failure(3, "-1e39", "float32")]
+    );
+    assert_eq!(failures(float64, floats(), "float64"), []);
+    let integers = arrow(Int64Array::from(vec![70_000, 65_504]));
+    let int64 = ColumnType::Scalar(ScalarType::Int64);
+    assert_eq!(failures(int64, integers, "float16"), [failure(0, "70000", "float16")]);
+    let texts = arrow(StringViewArray::from(vec!["1e400", "inf", "1e30"]));
+    assert_eq!(failures(ColumnType::Utf8, texts, "float64"), [failure(0, "\"1e400\"", "float64")]);
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([
+        Some(vec![Some(1.0), Some(f64::INFINITY)]),
+        Some(vec![Some(1e300)]),
+    ]);
+    let list_type = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Float64)));
+    assert_eq!(failures(list_type, arrow(lists), "float32"), [failure(1, "an element", "float32")]);
+    let rows = [1e300_f64, f64::INFINITY, 2.5].map(f64::to_ne_bytes);
+    let tensor = tensor_of(ScalarType::Float64, 3, &rows);
+    let tensor_type = ColumnType::Tensor { scalar: ScalarType::Float64, shape: vec![1] };
+    assert_eq!(
+        failures(tensor_type, Column::Tensor(tensor), "float32"),
+        [(0, "column `x`: a value is out of range for float32".to_owned())]
+    );
 }
 
 #[test]

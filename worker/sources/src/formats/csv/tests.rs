@@ -137,6 +137,7 @@ async fn numbers_are_not_rounded_to_other_numbers() {
         [
             "1000: column `x`: float64 does not represent 9007199254740993 exactly",
             "1002: column `x`: float64 does not represent 18446744073709551615 exactly",
+            "1004: column `x`: `+0018446744073709551616` is not a number as in the first rows, because its first digit would be lost",
             "1006: column `x`: float64 does not represent 1e400 exactly"
         ]
     );
@@ -166,6 +167,61 @@ async fn integers_with_leading_zeros_are_text() {
     let all = fixture(text, Format::Csv, &[]).read_all().await;
     assert_eq!(all.columns(), "zip: text, count: int64, sign: text, delta: int64");
     assert_eq!(all.rows(), ["02139|0|+5|-7", "10115|10|5|0"]);
+}
+
+#[tokio::test]
+async fn codes_among_fractions_are_text_or_fail_their_rows() {
+    let all = fixture(b"code,delta,x\n1.5,+1.5,0.5\n02139,+2,-0.25\n", Format::Csv, &[]).read_all().await;
+    assert_eq!(all.columns(), "code: text, delta: float64, x: float64");
+    assert_eq!(all.rows(), ["1.5|1.5|0.5", "02139|2|-0.25"]);
+
+    let text = format!("x,y\n{}1, 02139 \n2,00.5\n3,-007\n4,0\n", "1,1.5\n".repeat(1_000));
+    let all = fixture(text.as_bytes(), Format::Csv, &[]).read_all().await;
+    let failures: Vec<String> =
+        all.failures().into_iter().map(|failure| format!("{}: {}", failure.row, failure.reason)).collect();
+    assert_eq!(
+        failures,
+        [
+            "1000: column `y`: ` 02139 ` is not a number as in the first rows, because its first digit would be lost",
+            "1002: column `y`: `-007` is not a number as in the first rows, because its first digit would be lost",
+        ]
+    );
+    assert_eq!(all.rows()[1_000..], ["null|null", "2|0.5", "null|null", "4|0"]);
+}
+
+#[tokio::test]
+async fn narrow_numbers_of_other_datasets_do_not_round_values() {
+    let fixture = fixture(b"id,x\n1,\n2,0.5\n3,0.1\n4,16777217\n5,1e39\n6,nan\n", Format::Csv, &[]);
+    let shard = fixture.index().await.unwrap();
+    for (scalar, rows) in [
+        (ScalarType::Float32, ["null", "0.5", "null", "null", "null", "NaN"]),
+        (ScalarType::Float16, ["null", "0.5", "null", "null", "null", "NaN"]),
+    ] {
+        let schema = Schema::new([("x", ColumnType::Scalar(scalar))]);
+        let read = BlockRead {
+            shard: &shard.object,
+            block: &shard.index.blocks[0],
+            index: Some(&shard.index),
+            schema: &schema,
+            rows: None,
+        };
+        let block = fixture.dataset.read_block(&read).await.unwrap();
+        assert_eq!(lines(&block.batch), rows);
+        let failures: Vec<(u32, &str)> =
+            block.failures.iter().map(|failure| (failure.row, failure.reason.as_str())).collect();
+        let reason = |text: &str| format!("column `x`: {} does not represent {text} exactly", scalar.name());
+        assert_eq!(failures, [(2, &*reason("0.1")), (3, &*reason("16777217")), (4, &*reason("1e39"))]);
+    }
+}
+
+#[test]
+fn rows_with_codes_are_found() {
+    for row in ["02139", "1,02139,x", "\"-007\"", "a, 00 ", "+5", "x,+49"] {
+        assert!(super::may_have_codes(row.as_bytes()), "{row}");
+    }
+    for row in ["0", "10.05,100,0.5", "2024-01-05 00:00:00", "1e+05,-0", "a0,1.007"] {
+        assert!(!super::may_have_codes(row.as_bytes()), "{row}");
+    }
 }
 
 #[tokio::test]

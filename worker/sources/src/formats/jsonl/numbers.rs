@@ -38,7 +38,7 @@ impl DecoderFactory for ExactValues {
             DataType::UInt32 => NumberDecoder::<UInt32Type>::boxed(parse_integer),
             DataType::UInt64 => NumberDecoder::<UInt64Type>::boxed(parse_integer),
             // A narrower type is that of another dataset, if all values are null in the lines that determine the types.
-            DataType::Float16 => NumberDecoder::<Float16Type>::boxed(|_| None),
+            DataType::Float16 => NumberDecoder::<Float16Type>::boxed(parse_float16),
             DataType::Float32 => NumberDecoder::<Float32Type>::boxed(parse_float32),
             DataType::Float64 => NumberDecoder::<Float64Type>::boxed(parse_float),
             DataType::List(item) => {
@@ -150,4 +150,11 @@ fn parse_float32(text: &str) -> Option<f32> {
     let value = parse_float(text)?;
     let narrow = value as f32;
     (f64::from(narrow) == value).then_some(narrow)
+}
+
+/// Parses a number that float16 represents as exactly as float64 does.
+fn parse_float16(text: &str) -> Option<<Float16Type as ArrowPrimitiveType>::Native> {
+    let value = parse_float(text)?;
+    let narrow = <Float16Type as ArrowPrimitiveType>::Native::from_f64(value);
+    (narrow.to_f64() == value).then_some(narrow)
 }

@@ -16,6 +16,11 @@ pub(super) trait MemberVisitor {
     /// Handles the end of an archive. Another archive may follow.
     fn on_archive_end(&mut self);
 
+    /// Handles the end of the content. Fails if members may be missing.
+    fn on_content_end(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Handles a truncated member.
     fn on_truncated(&mut self, _name: &str) {}
 
@@ -37,7 +42,10 @@ pub(super) async fn scan(
         window.fill(at, HEADER_BYTES as u64).await?;
         let header = window.bytes(at);
         let step = match (header.is_empty(), window.error()) {
-            (true, None) => break,
+            (true, None) => match visitor.on_content_end() {
+                Ok(()) => break,
+                Err(reason) => Err(reason),
+            },
             (true, Some(reason)) => Err(reason),
             (false, _) => tar.on_header(header, window.max_remaining(at)),
         };

@@ -80,8 +80,9 @@ async fn truncation_at_every_byte_preserves_complete_samples() {
     for length in 0..bytes.len() {
         let all = shard(&bytes[..length]).read_all().await;
         let rows = all.rows();
-        // Truncation between two members cannot be detected. Any other truncation is a defect, and its sample is omitted.
-        let is_between = length % 1024 == 0 || length > 3 * 2048;
+        // Truncation between two samples cannot be detected, nor one within the first sample between two members. Any other
+        // truncation is a defect, and its sample is omitted.
+        let is_between = length % 2048 == 0 || length == 1024 || length > 3 * 2048;
         assert_eq!(all.index.defects.is_empty(), is_between, "{length}");
         if length < 3 * 2048 && !is_between {
             // A truncated header may be of a member of the sample before it, so that sample is omitted.
@@ -95,6 +96,19 @@ async fn truncation_at_every_byte_preserves_complete_samples() {
     let index = shard(&bytes[..2048 + 1024 + 700]).index().await.unwrap().index;
     assert_eq!((index.rows(), index.defects[0].offset), (1, 2048 + 1024));
     assert!(index.defects[0].reason.contains("`dir.x/0001.cls` is truncated"));
+    let index = shard(&bytes[..2048 + 1024]).index().await.unwrap().index;
+    assert_eq!((index.rows(), index.defects[0].offset), (1, 2048 + 1024));
+    let expected = "the archive has no end, and its last sample `dir.x/0001` has fewer members";
+    assert!(index.defects[0].reason.starts_with(expected), "{:?}", index.defects);
+}
+
+#[tokio::test]
+async fn the_last_sample_of_an_archive_with_an_end_may_have_fewer_members() {
+    let bytes = tar(&[("1.jpg", b"J"), ("1.txt", b"t"), ("2.jpg", b"K")]);
+    assert_eq!(shard(&bytes).index().await.unwrap().index.defects, []);
+    // One block of zeros is an end.
+    let one_block = &bytes[..bytes.len() / 512 * 512 - 512];
+    assert_eq!(shard(one_block).index().await.unwrap().index.defects, []);
 }
 
 #[tokio::test]
