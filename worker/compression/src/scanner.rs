@@ -51,7 +51,7 @@ impl ScannedStart {
     }
 }
 
-/// The place of a scanner in a file.
+/// The position of a scanner in a file.
 pub(crate) struct ScanCursor {
     /// The offset of the next input in the file.
     position: u64,

@@ -253,7 +253,8 @@ impl FrameHeader {
             bytes: header.len() - rest.len() + size_bytes,
             window_bytes,
             dictionary: number(dictionary) as u32,
-            content_bytes: (size_bytes > 0).then_some(content),
+            // libzstd takes the largest number for an unknown size.
+            content_bytes: (size_bytes > 0 && content != u64::MAX).then_some(content),
             has_checksum: descriptor & 4 != 0,
         })
     }

@@ -12,12 +12,12 @@ pub(crate) struct Bzip2Scanner {
     /// The offset of the next input in the file.
     position: u64,
     level: u8,
-    /// The combined checksum of the blocks before `place`.
+    /// The combined checksum of the blocks before the current one.
     crc: u32,
-    place: Place,
+    state: ScanState,
 }
 
-enum Place {
+enum ScanState {
     /// The header of a block at a bit.
     Block(u64),
     /// In a block with this checksum. The search for the next magic continues at this bit.
@@ -30,29 +30,29 @@ impl Bzip2Scanner {
     /// Creates a scanner that starts at a block. `None` if the state is invalid.
     pub(crate) fn new(start: &AccessPoint) -> Option<Self> {
         let (level, crc) = parse_state(&start.state)?;
-        Some(Self { position: start.bit_offset / 8, level, crc, place: Place::Block(start.bit_offset) })
+        Some(Self { position: start.bit_offset / 8, level, crc, state: ScanState::Block(start.bit_offset) })
     }
 
     /// Returns the event that ends the call, if there is one.
     fn step(&mut self, input: &[u8]) -> Option<ScanEvent> {
         let first_bit = self.position * 8;
         let number = |bit: u64, bits| number_at(input, bit - first_bit, bits);
-        match self.place {
-            Place::Block(bit) => {
+        match self.state {
+            ScanState::Block(bit) => {
                 let Some(crc) = number(bit + MAGIC_BITS, CRC_BITS) else {
                     return Some(ScanEvent::NeedsInput);
                 };
                 let search_bit = bit + MAGIC_BITS + CRC_BITS;
-                self.place = Place::InBlock { crc: crc as u32, search_bit };
+                self.state = ScanState::InBlock { crc: crc as u32, search_bit };
                 None
             }
-            Place::InBlock { crc, search_bit } => {
+            ScanState::InBlock { crc, search_bit } => {
                 let Some(bit) = find_magic(input, self.position, search_bit) else {
                     let last_bit = (first_bit + input.len() as u64 * 8).saturating_sub(MAGIC_BITS + 8);
-                    self.place = Place::InBlock { crc, search_bit: search_bit.max(last_bit) };
+                    self.state = ScanState::InBlock { crc, search_bit: search_bit.max(last_bit) };
                     return Some(ScanEvent::NeedsInput);
                 };
-                self.place = Place::InBlock { crc, search_bit: bit };
+                self.state = ScanState::InBlock { crc, search_bit: bit };
                 let (Some(magic), Some(next)) = (number(bit, MAGIC_BITS), number(bit + MAGIC_BITS, CRC_BITS))
                 else {
                     return Some(ScanEvent::NeedsInput);
@@ -61,14 +61,14 @@ impl Bzip2Scanner {
                 match magic {
                     END_MAGIC if next as u32 == self.crc => {
                         let end = (bit + MAGIC_BITS + CRC_BITS).next_multiple_of(8);
-                        self.place = Place::Stream(end);
+                        self.state = ScanState::Stream(end);
                         None
                     }
                     END_MAGIC => Some(ScanEvent::Stop),
                     _ => Some(self.start(bit)),
                 }
             }
-            Place::Stream(bit) => {
+            ScanState::Stream(bit) => {
                 let (Some(header), Some(magic)) =
                     (number(bit, STREAM_HEADER_BITS), number(bit + STREAM_HEADER_BITS, MAGIC_BITS))
                 else {
@@ -87,7 +87,7 @@ impl Bzip2Scanner {
     }
 
     fn start(&mut self, bit: u64) -> ScanEvent {
-        self.place = Place::Block(bit);
+        self.state = ScanState::Block(bit);
         ScanEvent::Start(ScannedStart::at_bit(bit, state(self.level, self.crc), None))
     }
 }
@@ -99,7 +99,8 @@ impl Scanner for Bzip2Scanner {
                 break event;
             }
         };
-        let (Place::Block(next) | Place::InBlock { search_bit: next, .. } | Place::Stream(next)) = self.place;
+        let (ScanState::Block(next) | ScanState::InBlock { search_bit: next, .. } | ScanState::Stream(next)) =
+            self.state;
         let end = self.position + input.len() as u64;
         let consumed = ((next / 8).min(end) - self.position) as usize;
         self.position += consumed as u64;

@@ -13,7 +13,7 @@ pub(super) struct Sums {
 
 impl Sums {
     pub(super) fn add(&mut self, unpadded_bytes: u64, content_bytes: u64) {
-        self.blocks += 1;
+        self.blocks = self.blocks.wrapping_add(1);
         self.unpadded_bytes = self.unpadded_bytes.wrapping_add(unpadded_bytes);
         self.content_bytes = self.content_bytes.wrapping_add(content_bytes);
     }

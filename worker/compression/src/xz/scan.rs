@@ -12,12 +12,12 @@ pub(crate) struct XzScanner {
     cursor: ScanCursor,
     check: u8,
     sums: Sums,
-    place: Place,
+    state: ScanState,
     /// The content since the last position.
     content_bytes: u64,
 }
 
-enum Place {
+enum ScanState {
     /// A block or the index. `is_reported` states that the scanner has reported the block, or that it starts here.
     Block {
         is_reported: bool,
@@ -43,7 +43,7 @@ impl XzScanner {
             cursor: ScanCursor::at(start),
             check,
             sums: sums?,
-            place: Place::Block { is_reported: true },
+            state: ScanState::Block { is_reported: true },
             content_bytes: 0,
         })
     }
@@ -56,11 +56,11 @@ impl ElementScanner for XzScanner {
 
     fn step(&mut self, rest: &[u8], offset: u64) -> (usize, Option<ScanEvent>) {
         const NEEDS_INPUT: (usize, Option<ScanEvent>) = (0, Some(ScanEvent::NeedsInput));
-        match &mut self.place {
-            Place::Block { is_reported } => {
+        match &mut self.state {
+            ScanState::Block { is_reported } => {
                 let Some(&size) = rest.first() else { return NEEDS_INPUT };
                 if size == 0 {
-                    self.place = Place::Index(IndexParser::default());
+                    self.state = ScanState::Index(IndexParser::default());
                     return (0, None);
                 }
                 let header = (u64::from(size) + 1) * 4;
@@ -75,9 +75,9 @@ impl ElementScanner for XzScanner {
                     return (0, Some(ScanEvent::Start(start)));
                 }
                 self.cursor.skipped_bytes = header;
-                self.place = Place::Chunk(BlockSizes { header, compressed: 0, content: 0 });
+                self.state = ScanState::Chunk(BlockSizes { header, compressed: 0, content: 0 });
             }
-            Place::Chunk(sizes) => {
+            ScanState::Chunk(sizes) => {
                 let Some(chunk) = chunk(rest) else { return NEEDS_INPUT };
                 let Ok(chunk) = chunk else { return (0, Some(ScanEvent::Stop)) };
                 sizes.compressed += chunk.bytes;
@@ -89,27 +89,27 @@ impl ElementScanner for XzScanner {
                     self.cursor.skipped_bytes += check_bytes(self.check);
                     self.sums.add(sizes.header + sizes.compressed + check_bytes(self.check), sizes.content);
                     self.content_bytes += sizes.content;
-                    self.place = Place::Block { is_reported: false };
+                    self.state = ScanState::Block { is_reported: false };
                 }
             }
-            Place::Index(parser) => {
+            ScanState::Index(parser) => {
                 let Ok((used, is_end)) = parser.parse(rest, self.check, Some(&self.sums)) else {
                     return (0, Some(ScanEvent::Stop));
                 };
                 if !is_end {
                     return (used, Some(ScanEvent::NeedsInput));
                 }
-                self.place = Place::Stream;
+                self.state = ScanState::Stream;
                 return (used, None);
             }
-            Place::Stream => {
+            ScanState::Stream => {
                 if let [0, 0, 0, 0, ..] = rest {
                     return (4, None);
                 }
                 let Some(header) = rest.first_chunk::<STREAM_HEADER_BYTES>() else { return NEEDS_INPUT };
                 let Ok(check) = parse_stream_header(header) else { return (0, Some(ScanEvent::Stop)) };
                 (self.check, self.sums) = (check, Sums::default());
-                self.place = Place::Block { is_reported: false };
+                self.state = ScanState::Block { is_reported: false };
                 return (STREAM_HEADER_BYTES, None);
             }
         }

@@ -11,12 +11,12 @@ const CHECKSUM_BYTES: u64 = 4;
 /// Finds the frames of a Zstandard file.
 pub(crate) struct ZstdScanner {
     cursor: ScanCursor,
-    place: Place,
+    state: ScanState,
     /// The size of the content of the last frame, if its header states it.
     content_bytes: Option<u64>,
 }
 
-enum Place {
+enum ScanState {
     /// A frame. `is_reported` states that the scanner has reported it, or that it starts here.
     Frame { is_reported: bool },
     /// A block in a frame.
@@ -26,8 +26,8 @@ enum Place {
 impl ZstdScanner {
     /// Creates a scanner that starts at a frame.
     pub(crate) fn new(start: &AccessPoint) -> Self {
-        let place = Place::Frame { is_reported: true };
-        Self { cursor: ScanCursor::at(start), place, content_bytes: None }
+        let state = ScanState::Frame { is_reported: true };
+        Self { cursor: ScanCursor::at(start), state, content_bytes: None }
     }
 
     fn scan_block(&mut self, rest: &[u8], has_checksum: bool) -> Option<ScanEvent> {
@@ -45,7 +45,7 @@ impl ZstdScanner {
             };
         if is_last {
             self.cursor.skipped_bytes += if has_checksum { CHECKSUM_BYTES } else { 0 };
-            self.place = Place::Frame { is_reported: false };
+            self.state = ScanState::Frame { is_reported: false };
         }
         None
     }
@@ -66,13 +66,13 @@ impl ZstdScanner {
             return Some(ScanEvent::Stop);
         }
         if !is_reported {
-            self.place = Place::Frame { is_reported: true };
+            self.state = ScanState::Frame { is_reported: true };
             let start = ScannedStart::at_bit(offset * 8, Vec::new(), self.content_bytes);
             return Some(ScanEvent::Start(start));
         }
         self.content_bytes = header.content_bytes;
         self.cursor.skipped_bytes = 4 + header.bytes as u64;
-        self.place = Place::Block { has_checksum: header.has_checksum };
+        self.state = ScanState::Block { has_checksum: header.has_checksum };
         None
     }
 }
@@ -83,9 +83,9 @@ impl ElementScanner for ZstdScanner {
     }
 
     fn step(&mut self, rest: &[u8], offset: u64) -> (usize, Option<ScanEvent>) {
-        let event = match self.place {
-            Place::Frame { is_reported } => self.scan_frame(rest, offset, is_reported),
-            Place::Block { has_checksum } => self.scan_block(rest, has_checksum),
+        let event = match self.state {
+            ScanState::Frame { is_reported } => self.scan_frame(rest, offset, is_reported),
+            ScanState::Block { has_checksum } => self.scan_block(rest, has_checksum),
         };
         (0, event)
     }

@@ -1,5 +1,7 @@
 //! Tests of Parquet indexing and reading.
 
+mod truncated;
+
 use std::path::Path;
 use std::sync::Arc;
 
