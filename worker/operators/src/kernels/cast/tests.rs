@@ -53,7 +53,7 @@ fn numbers_that_would_become_infinite_fail_their_row() {
     let failures =
         |column_type: ColumnType, column: Column, dtype: &str| cast(column_type, column, dtype).failures;
     let failure =
-        |row: usize, value: &str, dtype: &str| (row, format!("column `x`: cannot cast {value} to {dtype}"));
+        |row: u32, value: &str, dtype: &str| (row, format!("column `x`: cannot cast {value} to {dtype}"));
     let floats = || arrow(Float64Array::from(vec![1e300, f64::INFINITY, 2.5, -1e39]));
     let float64 = ColumnType::Scalar(ScalarType::Float64);
     assert_eq!(
