@@ -3,8 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryViewArray, DictionaryArray, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::Int32Type;
+use arrow::datatypes::{Int32Type, Schema};
+use arrow::ipc::convert::IpcSchemaEncoder;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
+use arrow::ipc::{
+    Endianness, FieldBuilder, FooterBuilder, IntBuilder, MessageBuilder, MessageHeader, MetadataVersion,
+    SchemaBuilder, Type,
+};
 use feedline_data::pipeline::Format;
 
 use crate::testing::fixture;
@@ -179,5 +184,59 @@ async fn corrupted_streams_do_not_panic() {
         for block in 0..shard.index.blocks.len() {
             drop(fixture.read(&shard, block, None).await);
         }
+    }
+}
+
+/// A file or stream without rows, whose schema says that its numbers are big-endian.
+fn big_endian(is_stream: bool) -> Vec<u8> {
+    let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
+    builder.reset();
+    let name = builder.create_string("n");
+    let mut int = IntBuilder::new(&mut builder);
+    int.add_bitWidth(32);
+    int.add_is_signed(true);
+    let int = int.finish();
+    let mut field = FieldBuilder::new(&mut builder);
+    field.add_name(name);
+    field.add_type_type(Type::Int);
+    field.add_type_(int.as_union_value());
+    let field = field.finish();
+    let fields = builder.create_vector(&[field]);
+    let mut schema = SchemaBuilder::new(&mut builder);
+    schema.add_endianness(Endianness::Big);
+    schema.add_fields(fields);
+    let schema = schema.finish();
+    if is_stream {
+        let mut message = MessageBuilder::new(&mut builder);
+        message.add_version(MetadataVersion::V5);
+        message.add_header_type(MessageHeader::Schema);
+        message.add_header(schema.as_union_value());
+        let message = message.finish();
+        builder.finish(message, None);
+    } else {
+        let mut footer = FooterBuilder::new(&mut builder);
+        footer.add_version(MetadataVersion::V5);
+        footer.add_schema(schema);
+        let footer = footer.finish();
+        builder.finish(footer, None);
+    }
+    let header = builder.finished_data();
+    let length = (header.len() as u32).to_le_bytes();
+    match is_stream {
+        true => [[0xff; 4].as_slice(), &length, header, &[0xff; 4], &[0; 4]].concat(),
+        false => [b"ARROW1\0\0".as_slice(), header, &length, b"ARROW1"].concat(),
+    }
+}
+
+#[tokio::test]
+async fn files_and_streams_with_big_endian_numbers_are_refused() {
+    for is_stream in [false, true] {
+        let error = fixture(&big_endian(is_stream), Format::Arrow, &[]).index().await.unwrap_err();
+        assert!(matches!(error, crate::SourceError::Unsupported { .. }), "{error:?}");
+        let error = error.to_string();
+        assert!(
+            error.contains("/shard`") && error.contains("big-endian byte order: read it with pyarrow"),
+            "{error}"
+        );
     }
 }
