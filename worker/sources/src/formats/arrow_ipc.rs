@@ -61,6 +61,19 @@ impl FormatReader for ArrowReader {
         Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
     }
 
+    /// The index contains only an estimate of the size of a compressed record batch.
+    async fn fetch(&self, object: &Arc<Object>, read: &BlockRead<'_>) -> Result<Option<u64>, SourceError> {
+        let footer = self.footers.get(object, || read_footer(object)).await?;
+        let (location, bytes) = read_batch(object, &footer, read).await?;
+        let offset = location.range().start;
+        let decompressed_bytes = location.decompressed_bytes(&bytes);
+        let decompressed_bytes =
+            decompressed_bytes.map_err(|reason| SourceError::corrupt(read.shard, offset, reason))?;
+        let stored_bytes = bytes.len() as u64;
+        object.keep(offset, bytes);
+        Ok(decompressed_bytes.map(|bytes| stored_bytes + bytes))
+    }
+
     async fn read(
         &self,
         object: &Arc<Object>,
