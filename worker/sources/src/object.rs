@@ -19,7 +19,7 @@ use object_store::{Extensions, GetOptions, GetRange, ObjectMeta, ObjectStore, Ob
 use tokio::time::{Instant, sleep};
 
 use self::attempt_timer::AttemptTimer;
-use self::ranges::coalesce;
+use self::ranges::{COALESCE_GAP_BYTES, MAX_REQUEST_BYTES, coalesce};
 use crate::content::{Decoders, FileCompression};
 use crate::digest::{DigestRecorder, MAX_REST_BYTES};
 use crate::error::{STORE_FIX, SourceError};
@@ -33,10 +33,6 @@ use crate::version::{if_match_tag, is_version, version_of};
 
 pub(crate) use self::ranges::BufferSpan;
 
-/// Maximum gap between two ranges that are read in one request.
-const COALESCE_GAP_BYTES: u64 = 64 << 10;
-/// Maximum size of a request, so that a request completes within its timeout.
-const MAX_REQUEST_BYTES: u64 = 16 << 20;
 /// Maximum size of a shard that stays in memory while it is indexed.
 const SMALL_SHARD_BYTES: usize = 1 << 20;
 /// Maximum number of concurrent requests per read.

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::{COALESCE_GAP_BYTES, MAX_REQUEST_BYTES};
+/// Maximum gap between two ranges that are read in one request.
+pub(super) const COALESCE_GAP_BYTES: u64 = 64 << 10;
+/// Maximum size of a request, so that a request completes within its timeout.
+pub(super) const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
 /// A range of one of several buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
