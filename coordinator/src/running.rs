@@ -397,3 +397,35 @@ impl Drop for RunningCoordinator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends a task, as a panic would.
+    async fn end<T>(task: &mut Option<JoinHandle<T>>) {
+        let task = task.as_mut().unwrap();
+        task.abort();
+        assert!(task.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_before_the_coordinator_stops_fails_the_health_check() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [first, second] = folders.each_ref().map(|folder| CoordinatorSettings::in_memory(folder.path()));
+        let mut first = start(first, 1).await.unwrap();
+        let health = first.health();
+        assert_eq!(health.check(), Ok(()));
+        end(&mut first.planning).await;
+        let error =
+            "the planning task of the coordinator has ended after an internal error; restart the process";
+        assert_eq!(health.check(), Err(error.to_owned()));
+        first.stop.cancel();
+        assert_eq!(health.check(), Ok(()), "all tasks end when the coordinator stops");
+        let mut second = start(second, 1).await.unwrap();
+        let health = second.health();
+        end(&mut second.task).await;
+        let error = "the driver of the coordinator has ended after an internal error; restart the process";
+        assert_eq!(health.check(), Err(error.to_owned()));
+    }
+}

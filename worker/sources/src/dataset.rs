@@ -51,7 +51,7 @@ pub struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// Maximum memory for reading all rows of the block, in encoded and in decoded form.
+    /// Maximum memory for reading all rows of the block, in encoded and in decoded form. [`Dataset::fetch_block`] may increase it.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
@@ -153,6 +153,11 @@ impl Dataset {
     /// Opens the shard of a block, and determines the memory that the read needs.
     pub async fn open_block(&self, read: &BlockRead<'_>) -> Result<OpenBlock, SourceError> {
         self.part_of(read.shard)?.open_block(read).await
+    }
+
+    /// Reads the encoded bytes of an open block, if only they say how much memory the read needs. `open` then contains this memory.
+    pub async fn fetch_block(&self, read: &BlockRead<'_>, open: &mut OpenBlock) -> Result<(), SourceError> {
+        self.part_of(read.shard)?.fetch_block(read, open).await
     }
 
     /// Reads rows of a block. Rows that cannot be read are listed in the result, and do not affect other rows.
@@ -285,6 +290,14 @@ impl DatasetPart {
         let peak_bytes =
             shard_values::peak_bytes(self.reader.as_ref(), &object, read, &self.selection).await?;
         Ok(OpenBlock { object: Some(object), peak_bytes })
+    }
+
+    async fn fetch_block(&self, read: &BlockRead<'_>, open: &mut OpenBlock) -> Result<(), SourceError> {
+        let Some(object) = &open.object else { return Ok(()) };
+        if let Some(peak_bytes) = self.reader.fetch(object, read).await? {
+            open.peak_bytes = open.peak_bytes.max(peak_bytes);
+        }
+        Ok(())
     }
 
     async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {

@@ -1,6 +1,7 @@
 //! Reads ranges of one shard. A read fails if the object differs from the listed version. Failed requests are retried.
 
 mod attempt_timer;
+mod ranges;
 pub(crate) mod store_checksum;
 
 use std::ops::Range;
@@ -18,6 +19,7 @@ use object_store::{Extensions, GetOptions, GetRange, ObjectMeta, ObjectStore, Ob
 use tokio::time::{Instant, sleep};
 
 use self::attempt_timer::AttemptTimer;
+use self::ranges::{COALESCE_GAP_BYTES, MAX_REQUEST_BYTES, coalesce};
 use crate::content::{Decoders, FileCompression};
 use crate::digest::{DigestRecorder, MAX_REST_BYTES};
 use crate::error::{STORE_FIX, SourceError};
@@ -29,22 +31,12 @@ use crate::responses::read_body;
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::version::{if_match_tag, is_version, version_of};
 
-/// Maximum gap between two ranges that are read in one request.
-const COALESCE_GAP_BYTES: u64 = 64 << 10;
-/// Maximum size of a request, so that a request completes within its timeout.
-const MAX_REQUEST_BYTES: u64 = 16 << 20;
+pub(crate) use self::ranges::BufferSpan;
+
 /// Maximum size of a shard that stays in memory while it is indexed.
 const SMALL_SHARD_BYTES: usize = 1 << 20;
 /// Maximum number of concurrent requests per read.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-
-/// A range of one of several buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BufferSpan {
-    pub(crate) buffer: usize,
-    pub(crate) start: usize,
-    pub(crate) len: usize,
-}
 
 /// One shard, open for reading.
 pub(crate) struct Object {
@@ -75,8 +67,9 @@ pub(crate) struct Object {
     wait_ns: AtomicU64,
     /// Hashes the bytes that are read; `None` unless the shard is being indexed.
     digest: Option<DigestRecorder>,
-    /// The bytes of a small shard that is being indexed, since the rows that determine its columns are needed again.
-    small_shard: OnceLock<Bytes>,
+    /// Bytes that are needed again, and their offset: a small shard that is being indexed, because rows determine its columns, or a
+    /// block that was read before its memory was known.
+    kept: OnceLock<(u64, Bytes)>,
 }
 
 impl Object {
@@ -99,7 +92,7 @@ impl Object {
             requests: AtomicU32::new(0),
             wait_ns: AtomicU64::new(0),
             digest: None,
-            small_shard: OnceLock::new(),
+            kept: OnceLock::new(),
         }
     }
 
@@ -247,18 +240,28 @@ impl Object {
 
     /// Reads a range completely.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        if let Some(shard) = self.small_shard.get().filter(|shard| range.end <= shard.len() as u64) {
-            let bytes = shard.slice(range.start as usize..range.end as usize);
+        if let Some(bytes) = self.kept_range(&range) {
             self.hash(range.start, &bytes);
             return Ok(bytes);
         }
         let bytes = self.read_unhashed(range.clone()).await?;
         self.hash(range.start, &bytes);
         if self.digest.is_some() && range == (0..self.size_bytes()) && bytes.len() <= SMALL_SHARD_BYTES {
-            // Another read may have stored the same bytes.
-            let _ = self.small_shard.set(bytes.clone());
+            self.keep(range.start, bytes.clone());
         }
         Ok(bytes)
+    }
+
+    /// Keeps bytes at an offset for the next reads of this object. Another read may have kept bytes before: then does nothing.
+    pub(crate) fn keep(&self, offset: u64, bytes: Bytes) {
+        let _ = self.kept.set((offset, bytes));
+    }
+
+    fn kept_range(&self, range: &Range<u64>) -> Option<Bytes> {
+        let (offset, kept) = self.kept.get()?;
+        let start = range.start.checked_sub(*offset)?;
+        let end = range.end.checked_sub(*offset)?;
+        (start <= end && end <= kept.len() as u64).then(|| kept.slice(start as usize..end as usize))
     }
 
     /// Hashes bytes at an offset, which `read_unhashed` has read before they were needed.
@@ -477,22 +480,6 @@ pub(crate) fn shard_of(location: &Location, meta: &ObjectMeta) -> ShardRef {
         version = version.trim_matches('"').to_owned();
     }
     ShardRef { url: location.url_of(&meta.location), size_bytes: meta.size, version, ..ShardRef::default() }
-}
-
-fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last)
-                if range.start <= last.end + COALESCE_GAP_BYTES
-                    && range.end - last.start <= MAX_REQUEST_BYTES =>
-            {
-                last.end = last.end.max(range.end);
-            }
-            _ => merged.push(range.clone()),
-        }
-    }
-    merged
 }
 
 #[cfg(test)]

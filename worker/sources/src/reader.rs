@@ -88,6 +88,12 @@ pub(crate) trait FormatReader: Send + Sync {
         Ok(default_peak_bytes(read))
     }
 
+    /// Reads the encoded bytes of a block and keeps them in the object, if only they say how much memory the block needs. Returns the
+    /// maximum memory for reading the block. `None` if [`Self::peak_bytes`] has returned it.
+    async fn fetch(&self, _object: &Arc<Object>, _read: &BlockRead<'_>) -> Result<Option<u64>, SourceError> {
+        Ok(None)
+    }
+
     /// Reads rows of a block.
     async fn read(
         &self,

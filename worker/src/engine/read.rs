@@ -17,10 +17,11 @@ use arrow::compute::take_record_batch;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
 use feedline_data::schema::Schema;
-use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
+use feedline_sources::{BlockRead, BlockRows, OpenBlock, RowFailure, SourceError};
 use futures::{Stream, StreamExt};
 
 pub(crate) use self::resources::ReadResources;
+use self::resources::ReservedRead;
 use super::blocks::BlockKey;
 use super::job::{GroupBlocks, JobContext};
 use super::outages::read_when_available;
@@ -158,7 +159,7 @@ pub(super) struct BlockReader<'a> {
     pub(super) progress: &'a SplitProgress,
 }
 
-impl BlockReader<'_> {
+impl<'a> BlockReader<'a> {
     /// Reads the rows of a block. Also returns whether the result contains only the requested rows.
     async fn read(&self, request: &BlockRequest) -> Result<(BlockRows, bool), SourceError> {
         let compiled = &self.job.compiled;
@@ -233,22 +234,49 @@ impl BlockReader<'_> {
         let failed = |_: &SourceError| {
             began.get_or_init(Instant::now);
         };
-        let open = dataset.open_block(read).await.inspect_err(failed)?;
+        let mut open = dataset.open_block(read).await.inspect_err(failed)?;
         let started = Instant::now();
-        let _memory = match is_reserved {
-            true => {
-                let decoder_bytes = read.compression().map_or(0, |compression| compression.decoder_bytes);
-                self.resources.check_block(read, open.peak_bytes())?;
-                Some(self.resources.reserve(open.peak_bytes(), decoder_bytes).await)
-            }
+        let memory = match is_reserved {
+            true => Some(self.reserve(read, &open).await?),
             false => None,
         };
         counters.source.add_wait_input(waited + started.elapsed());
         began.get_or_init(Instant::now);
+        let _memory = match memory {
+            Some(memory) => Some(self.fetch(read, &mut open, memory).await?),
+            None => None,
+        };
         let rows = dataset.read_open_block(read, open).await?;
         counters.store.add(&rows, key.shard, read.shard.size_bytes);
         counters.source.add_bytes(rows.store_bytes, 0);
         Ok(rows)
+    }
+
+    /// Waits for the memory of a read.
+    async fn reserve(&self, read: &BlockRead<'_>, open: &OpenBlock) -> Result<ReservedRead<'a>, SourceError> {
+        let decoder_bytes = read.compression().map_or(0, |compression| compression.decoder_bytes);
+        self.resources.check_block(read, open.peak_bytes())?;
+        Ok(self.resources.reserve(open.peak_bytes(), decoder_bytes).await)
+    }
+
+    /// Reads the encoded bytes of a block, if only they say how much memory the read needs, and waits for this memory.
+    async fn fetch(
+        &self,
+        read: &BlockRead<'_>,
+        open: &mut OpenBlock,
+        memory: ReservedRead<'a>,
+    ) -> Result<ReservedRead<'a>, SourceError> {
+        let reserved_bytes = open.peak_bytes();
+        self.job.compiled.dataset.fetch_block(read, open).await?;
+        if open.peak_bytes() <= reserved_bytes {
+            return Ok(memory);
+        }
+        // Reads that keep their memory while they wait for more could wait for each other.
+        drop(memory);
+        let started = Instant::now();
+        let memory = self.reserve(read, open).await?;
+        self.job.counters.source.add_wait_input(started.elapsed());
+        Ok(memory)
     }
 }
 

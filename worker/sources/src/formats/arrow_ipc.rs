@@ -3,10 +3,11 @@
 mod compression;
 mod footer;
 mod stream;
+mod virtual_items;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::Array;
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
@@ -22,6 +23,8 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::select::Selection;
 
 pub(crate) use footer::{ArrowFooter, MessageLocation};
+
+use footer::without_panic;
 
 /// Reads Arrow IPC files.
 pub(super) struct ArrowReader {
@@ -58,6 +61,19 @@ impl FormatReader for ArrowReader {
         Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
     }
 
+    /// The index contains only an estimate of the size of a compressed record batch.
+    async fn fetch(&self, object: &Arc<Object>, read: &BlockRead<'_>) -> Result<Option<u64>, SourceError> {
+        let footer = self.footers.get(object, || read_footer(object)).await?;
+        let (location, bytes) = read_batch(object, &footer, read).await?;
+        let offset = location.range().start;
+        let decompressed_bytes = location.decompressed_bytes(&bytes);
+        let decompressed_bytes =
+            decompressed_bytes.map_err(|reason| SourceError::corrupt(read.shard, offset, reason))?;
+        let stored_bytes = bytes.len() as u64;
+        object.keep(offset, bytes);
+        Ok(decompressed_bytes.map(|bytes| stored_bytes + bytes))
+    }
+
     async fn read(
         &self,
         object: &Arc<Object>,
@@ -72,7 +88,8 @@ impl FormatReader for ArrowReader {
         let corrupt = |reason: String| SourceError::corrupt(read.shard, location.range().start, reason);
         let decompressed_bytes = location.decompressed_bytes(&bytes).map_err(corrupt)?;
         let held_bytes = decompressed_bytes.map_or(bytes.len(), |bytes| bytes as usize);
-        let data: RecordBatch = footer.decode(&location, &Buffer::from(bytes), &fields).map_err(corrupt)?;
+        let data = footer.decode(&location, &Buffer::from(bytes), &fields).map_err(corrupt)?;
+        let data = without_panic(|| virtual_items::expand(data)).map_err(corrupt)?;
         if data.num_rows() != read.block.rows as usize {
             return Err(corrupt(format!(
                 "the record batch has {} rows, but the index expects {}: run `feedline index --rebuild`",

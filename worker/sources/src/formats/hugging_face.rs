@@ -138,6 +138,10 @@ impl FormatReader for HuggingFaceReader {
         self.reader(read.shard)?.peak_bytes(object, read, selection).await
     }
 
+    async fn fetch(&self, object: &Arc<Object>, read: &BlockRead<'_>) -> Result<Option<u64>, SourceError> {
+        self.reader(read.shard)?.fetch(object, read).await
+    }
+
     async fn read(
         &self,
         object: &Arc<Object>,

@@ -1,5 +1,9 @@
 //! Groups and decoders within the resources of a worker.
 
+use arrow::array::{ArrayRef, Int64Array};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
+
 use super::*;
 
 #[tokio::test]
@@ -60,6 +64,41 @@ async fn a_group_that_is_larger_than_the_memory_fails() {
     let failure = test.fetch(split, 0).await.failure.expect("the group does not fit");
     assert!(failure.contains("set a smaller batch.size"), "{failure}");
     assert!(test.engine.lock().leases.job(JOB).is_some());
+}
+
+/// An Arrow file with two compressed record batches. The sizes are estimated from the first one, which does not become smaller.
+fn compressed_batches(rows_of_second: usize) -> Vec<u8> {
+    let batch = |numbers: Vec<i64>| {
+        RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(numbers)) as ArrayRef)])
+            .expect("one column")
+    };
+    let noise = (1..100_i64).map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)).collect();
+    let batches = [batch(noise), batch(vec![7; rows_of_second])];
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD));
+    let options = options.expect("the crate supports zstd");
+    let mut bytes = Vec::new();
+    let mut writer = FileWriter::try_new_with_options(&mut bytes, &batches[0].schema(), options)
+        .expect("a supported type");
+    batches.iter().for_each(|batch| writer.write(batch).expect("the batch is written"));
+    writer.finish().expect("the footer is written");
+    drop(writer);
+    bytes
+}
+
+#[tokio::test]
+async fn a_compressed_batch_that_is_larger_than_the_memory_is_not_decompressed() {
+    let rest = "operators: [ batch: { size: 64 } ]\n";
+    for (rows, fits) in [(100_000, true), (3_000_000, false)] {
+        let test = TestEngine::over((&compressed_batches(rows), "arrow"), rest, 1, 1, 16 * MIB).await;
+        let split = *test.splits(0).last().expect("the file has rows");
+        test.lease([split]);
+        test.load().await;
+        let failure = test.fetch(split, 0).await.failure;
+        assert_eq!(failure.is_none(), fits, "{failure:?}");
+        if let Some(failure) = failure {
+            assert!(failure.contains("needs 24 MiB, but this worker has only 16 MiB"), "{failure}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::ipc::convert::try_fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
-use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer};
+use arrow::ipc::{Block as IpcBlock, MetadataVersion, Schema as IpcSchema, root_as_footer};
 use bytes::Bytes;
 use feedline_contained::contained;
 
@@ -119,7 +119,8 @@ impl ArrowFooter {
         } else {
             object.read(start..size - TAIL_BYTES).await?
         };
-        let (mut footer, dictionaries) = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
+        let parsed = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
+        let (mut footer, dictionaries) = parsed.ok_or_else(|| big_endian(object))?;
         check_dictionaries(&dictionaries).map_err(corrupt)?;
         let header_bytes =
             footer.batches.iter().map(|location| location.metadata_bytes).fold(0, u64::saturating_add);
@@ -139,19 +140,25 @@ impl ArrowFooter {
         if total > MAX_DICTIONARY_BYTES { Err(corrupt(dictionary_error())) } else { Ok(Some(footer)) }
     }
 
-    /// Creates the footer of a file without record batches and dictionaries.
-    pub(super) fn new(schema: Schema, version: MetadataVersion) -> Result<Self, String> {
-        Ok(Self {
+    /// Creates the footer of a file without record batches and dictionaries. Returns `None` if the numbers are big-endian, because the
+    /// Arrow crate decodes them as little-endian numbers.
+    pub(super) fn new(schema: IpcSchema<'_>, version: MetadataVersion) -> Result<Option<Self>, String> {
+        if !schema.endianness().equals_to_target_endianness() {
+            return Ok(None);
+        }
+        let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
+        Ok(Some(Self {
             columns: FileColumns::new(&schema)?,
             schema: Arc::new(schema),
             batches: Vec::new(),
             is_stream: false,
             version,
             dictionaries: Vec::new(),
-        })
+        }))
     }
 
-    fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<MessageLocation>), String> {
+    /// Parses a footer. Returns `None` if the numbers of the file are big-endian.
+    fn parse(bytes: &Bytes, size: u64) -> Result<Option<(Self, Vec<MessageLocation>)>, String> {
         let footer = root_as_footer(bytes).map_err(|error| format!("the footer is corrupted: {error}"))?;
         let schema = footer.schema().ok_or("the footer has no schema: the file is corrupted")?;
         let location = |block: &IpcBlock| MessageLocation::new(block, size);
@@ -159,10 +166,9 @@ impl ArrowFooter {
             footer.recordBatches().iter().flatten().map(location).collect();
         let dictionaries: Result<Vec<MessageLocation>, String> =
             footer.dictionaries().iter().flatten().map(location).collect();
-        let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
-        let mut this = Self::new(schema, footer.version())?;
+        let Some(mut this) = Self::new(schema, footer.version())? else { return Ok(None) };
         this.batches = batches?;
-        Ok((this, dictionaries?))
+        Ok(Some((this, dictionaries?)))
     }
 
     /// Reads the number of rows of each record batch from the headers of the messages, and whether the first batch is compressed.
@@ -233,6 +239,12 @@ pub(super) async fn message_ratio(object: &Object, location: &MessageLocation) -
         .decompressed_bytes(&bytes)
         .map_err(|reason| SourceError::corrupt(object.shard(), location.offset, reason))?;
     Ok(size.map_or(1.0, |size| size as f64 / bytes.len().max(1) as f64).max(1.0))
+}
+
+/// The error for a file whose numbers are big-endian.
+pub(super) fn big_endian(object: &Object) -> SourceError {
+    let reason = "its numbers are in big-endian byte order: read it with pyarrow, which converts them, and write it again";
+    SourceError::unsupported(object.shard(), reason)
 }
 
 /// Checks the total size of dictionaries.

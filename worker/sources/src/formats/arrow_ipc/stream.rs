@@ -6,7 +6,6 @@
 
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
-use arrow::ipc::convert::try_fb_to_schema;
 use arrow::ipc::{Message, MessageHeader, root_as_message};
 use bytes::Bytes;
 use feedline_data::manifest::{Block, Defect, ShardIndex};
@@ -14,7 +13,7 @@ use feedline_data::schema::Schema;
 
 use super::compression::is_compressed;
 use super::footer::{
-    ArrowFooter, MessageLocation, check_dictionaries, message_ratio, message_rows, without_panic,
+    ArrowFooter, MessageLocation, big_endian, check_dictionaries, message_ratio, message_rows, without_panic,
 };
 use crate::error::SourceError;
 use crate::limits::{MAX_BLOCKS, MAX_FOOTER_BYTES};
@@ -65,13 +64,12 @@ pub(super) async fn read_header(object: &Object) -> Result<ArrowFooter, SourceEr
     };
     let header = window.read_from(PREFIX_BYTES, first.metadata_bytes - PREFIX_BYTES).await?;
     let header = &header[..(first.metadata_bytes - PREFIX_BYTES) as usize];
-    let mut footer = without_panic(|| {
+    let footer = without_panic(|| {
         let message = root_as_message(header).map_err(|error| error.to_string())?;
         let schema = message.header_as_schema().ok_or("the first message is not a schema")?;
-        let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
         ArrowFooter::new(schema, message.version())
-    })
-    .map_err(|reason| corrupt(0, reason))?;
+    });
+    let mut footer = footer.map_err(|reason| corrupt(0, reason))?.ok_or_else(|| big_endian(object))?;
     footer.is_stream = true;
     if footer.schema.fields().iter().any(|field| has_dictionary(field.data_type())) {
         let mut dictionaries = Vec::new();

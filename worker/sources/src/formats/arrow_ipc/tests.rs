@@ -3,11 +3,18 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryViewArray, DictionaryArray, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::Int32Type;
-use arrow::ipc::writer::{FileWriter, StreamWriter};
+use arrow::datatypes::{Int32Type, Schema};
+use arrow::ipc::convert::IpcSchemaEncoder;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow::ipc::{
+    CompressionType, Endianness, FieldBuilder, FooterBuilder, IntBuilder, MessageBuilder, MessageHeader,
+    MetadataVersion, SchemaBuilder, Type,
+};
+use feedline_data::manifest::Shard;
 use feedline_data::pipeline::Format;
 
-use crate::testing::fixture;
+use crate::testing::{Fixture, fixture};
+use crate::{BlockRead, BlockRows};
 
 fn batch(from: i64, rows: i64) -> RecordBatch {
     let text: Vec<String> = (from..from + rows).map(|row| format!("text {row}")).collect();
@@ -105,9 +112,7 @@ async fn streams_have_the_rows_of_files() {
 async fn blocks_of_compressed_streams_have_their_decompressed_size() {
     let zeros: ArrayRef = Arc::new(arrow::array::Int64Array::from(vec![7; 100_000]));
     let batch = RecordBatch::try_from_iter(vec![("n", zeros)]).unwrap();
-    let options = arrow::ipc::writer::IpcWriteOptions::default()
-        .try_with_compression(Some(arrow::ipc::CompressionType::ZSTD))
-        .unwrap();
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD)).unwrap();
     let mut bytes = Vec::new();
     let mut writer = StreamWriter::try_new_with_options(&mut bytes, &batch.schema(), options).unwrap();
     writer.write(&batch).unwrap();
@@ -121,6 +126,49 @@ async fn blocks_of_compressed_streams_have_their_decompressed_size() {
         assert!(block.bytes.abs_diff(800_000) < 50_000 && u64::from(block.group) < block.bytes, "{block:?}");
     }
     assert_eq!(fixture.read_all().await.rows().len(), 200_000);
+}
+
+/// The memory that a block needs according to the index, and according to its bytes. Then reads the block.
+async fn memory_of_block(fixture: &Fixture, shard: &Shard, at: usize) -> (u64, u64, BlockRows) {
+    let schema = shard.index.schema.as_ref().unwrap();
+    let block = &shard.index.blocks[at];
+    let read = BlockRead { shard: &shard.object, block, index: Some(&shard.index), schema, rows: None };
+    let mut open = fixture.dataset.open_block(&read).await.unwrap();
+    let estimated = open.peak_bytes();
+    fixture.dataset.fetch_block(&read, &mut open).await.unwrap();
+    let known = open.peak_bytes();
+    (estimated, known, fixture.dataset.read_open_block(&read, open).await.unwrap())
+}
+
+#[tokio::test]
+async fn the_memory_of_a_compressed_batch_is_known_before_it_is_decompressed() {
+    let numbers = |numbers: Vec<i64>| {
+        RecordBatch::try_from_iter(vec![("n", Arc::new(Int64Array::from(numbers)) as ArrayRef)]).unwrap()
+    };
+    // The first batch, from which the sizes are estimated, does not become smaller.
+    let noise = (1..100_i64).map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)).collect();
+    let (first, second) = (numbers(noise), numbers(vec![7; 1_000_000]));
+    for codec in [CompressionType::ZSTD, CompressionType::LZ4_FRAME] {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = FileWriter::try_new_with_options(&mut bytes, &first.schema(), options).unwrap();
+        writer.write(&first).unwrap();
+        writer.write(&second).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        let fixture = fixture(&bytes, Format::Arrow, &[]);
+        let shard = fixture.index().await.unwrap();
+        let (estimated, known, _) = memory_of_block(&fixture, &shard, 0).await;
+        assert!(estimated < 8_000 && known == estimated, "{codec:?}: {estimated} {known}");
+        let (estimated, known, rows) = memory_of_block(&fixture, &shard, 1).await;
+        assert!(estimated < 200_000, "{codec:?}: {estimated}");
+        assert!((8_000_000..8_200_000).contains(&known), "{codec:?}: {known}");
+        assert_eq!((rows.batch.num_rows(), rows.store_requests), (1_000_000, 1), "the block is read once");
+    }
+    let fixture = fixture(&file(), Format::Arrow, &[]);
+    let shard = fixture.index().await.unwrap();
+    let (estimated, known, rows) = memory_of_block(&fixture, &shard, 0).await;
+    assert_eq!((known, rows.store_requests), (estimated, 1));
 }
 
 #[tokio::test]
@@ -179,5 +227,59 @@ async fn corrupted_streams_do_not_panic() {
         for block in 0..shard.index.blocks.len() {
             drop(fixture.read(&shard, block, None).await);
         }
+    }
+}
+
+/// A file or stream without rows, whose schema says that its numbers are big-endian.
+fn big_endian(is_stream: bool) -> Vec<u8> {
+    let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
+    builder.reset();
+    let name = builder.create_string("n");
+    let mut int = IntBuilder::new(&mut builder);
+    int.add_bitWidth(32);
+    int.add_is_signed(true);
+    let int = int.finish();
+    let mut field = FieldBuilder::new(&mut builder);
+    field.add_name(name);
+    field.add_type_type(Type::Int);
+    field.add_type_(int.as_union_value());
+    let field = field.finish();
+    let fields = builder.create_vector(&[field]);
+    let mut schema = SchemaBuilder::new(&mut builder);
+    schema.add_endianness(Endianness::Big);
+    schema.add_fields(fields);
+    let schema = schema.finish();
+    if is_stream {
+        let mut message = MessageBuilder::new(&mut builder);
+        message.add_version(MetadataVersion::V5);
+        message.add_header_type(MessageHeader::Schema);
+        message.add_header(schema.as_union_value());
+        let message = message.finish();
+        builder.finish(message, None);
+    } else {
+        let mut footer = FooterBuilder::new(&mut builder);
+        footer.add_version(MetadataVersion::V5);
+        footer.add_schema(schema);
+        let footer = footer.finish();
+        builder.finish(footer, None);
+    }
+    let header = builder.finished_data();
+    let length = (header.len() as u32).to_le_bytes();
+    match is_stream {
+        true => [[0xff; 4].as_slice(), &length, header, &[0xff; 4], &[0; 4]].concat(),
+        false => [b"ARROW1\0\0".as_slice(), header, &length, b"ARROW1"].concat(),
+    }
+}
+
+#[tokio::test]
+async fn files_and_streams_with_big_endian_numbers_are_refused() {
+    for is_stream in [false, true] {
+        let error = fixture(&big_endian(is_stream), Format::Arrow, &[]).index().await.unwrap_err();
+        assert!(matches!(error, crate::SourceError::Unsupported { .. }), "{error:?}");
+        let error = error.to_string();
+        assert!(
+            error.contains("/shard`") && error.contains("big-endian byte order: read it with pyarrow"),
+            "{error}"
+        );
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct NpyHeader {
     /// The byte offset of the first element.
     pub(crate) data_start: u64,
     pub(crate) is_big_endian: bool,
-    /// Whether the first axis varies fastest, so that the elements of a row are not contiguous.
+    /// Whether the first axis varies fastest, and the elements of a row are therefore not contiguous or not in C order.
     pub(crate) is_fortran: bool,
 }
 
@@ -127,7 +127,7 @@ impl NpyHeader {
             true => ColumnType::Scalar(scalar),
             false => ColumnType::Tensor { scalar, shape: extents.clone() },
         };
-        let is_fortran = is_fortran && rows > 1 && elements > 1;
+        let is_fortran = is_fortran && rows > 0 && !is_same_in_both_orders(&shape);
         Ok(Self {
             column_type,
             scalar,
@@ -139,6 +139,11 @@ impl NpyHeader {
             is_fortran,
         })
     }
+}
+
+/// Whether the elements of an array have the same places in C order and in Fortran order.
+fn is_same_in_both_orders(shape: &[u64]) -> bool {
+    shape.iter().filter(|&&extent| extent > 1).count() <= 1
 }
 
 /// Parses the first bytes of a file. Returns the range of the header's dict.

@@ -266,6 +266,40 @@ fn the_test_converts_to_the_order_of_numpy() {
     assert_eq!(in_fortran_order(2, &[2, 3], 1, &c_order), [0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]);
 }
 
+#[tokio::test]
+async fn an_array_in_fortran_order_with_one_row_has_the_values_of_c_order() {
+    // `np.asfortranarray(np.arange(6, dtype="u1").reshape(1, 2, 3)).ravel(order="K")`
+    let file = npy_of_order(1, "|u1", "True", "(1, 2, 3)", &[0, 3, 1, 4, 2, 5]);
+    assert_eq!(elements(&file).await, (vec![0, 1, 2, 3, 4, 5], 1));
+    for (rows, shape) in [(1, vec![3, 2]), (1, vec![4, 1, 5]), (1, vec![1, 3, 4, 2]), (3, vec![1, 2, 2])] {
+        let c_order: Vec<u8> = (0..rows * shape.iter().product::<usize>()).map(|at| at as u8).collect();
+        let axes: String = shape.iter().map(|extent| format!("{extent}, ")).collect();
+        let data = in_fortran_order(rows, &shape, 1, &c_order);
+        let file = npy_of_order(1, "|u1", "True", &format!("({rows}, {axes})"), &data);
+        assert_eq!(elements(&file).await.0, c_order, "{rows} {shape:?}");
+    }
+}
+
+#[test]
+fn only_arrays_with_several_axes_of_several_elements_depend_on_the_order() {
+    for (shape, elements, is_fortran) in [
+        ("(6,)", 6, false),
+        ("(6, 1)", 6, false),
+        ("(1, 6)", 6, false),
+        ("(1, 1, 6, 1)", 6, false),
+        ("(1, 1, 1)", 1, false),
+        ("(0, 2, 3)", 0, false),
+        ("(2, 3)", 6, true),
+        ("(1, 2, 3)", 6, true),
+        ("(2, 1, 3)", 6, true),
+        ("(2, 3, 1)", 6, true),
+    ] {
+        let file = npy_of_order(1, "|u1", "True", shape, &vec![0; elements]);
+        let parsed = NpyHeader::parse(&file, file.len() as u64).unwrap();
+        assert_eq!(parsed.is_fortran, is_fortran, "{shape}");
+    }
+}
+
 proptest! {
     // Each array has about 20 MB, because a smaller one is a single block.
     #![proptest_config(ProptestConfig::with_cases(2))]
