@@ -1,14 +1,15 @@
 //! Parquet files. A block is a row group, or a part of a large row group.
 
 mod block_pages;
+mod bounded_pages;
 mod chunk_pages;
 mod dictionary_cache;
 pub(super) mod fields;
 mod list_pages;
 mod page_bytes;
+mod page_codec;
 mod page_locations;
 mod page_parts;
-mod pages;
 mod reader;
 mod row_reads;
 mod thrift;
@@ -41,10 +42,10 @@ use super::features::FileColumns;
 use dictionary_cache::DictionaryCache;
 use fields::{FileColumn, check_block_read, file_columns};
 use page_bytes::PageBytes;
+use page_codec::PageCodec;
 use page_locations::{ListRows, PageLocations, PagesOfRows};
-use pages::ReadChunk;
 use reader::ObjectReader;
-use row_reads::{contained_read, read_divided_rows, read_rows};
+use row_reads::{INVALID_DATA, contained_read, read_rows, read_rows_of_pages};
 use values::ROUNDED_NANOSECONDS;
 
 /// Maximum size of a row group that forms a single block.
@@ -189,18 +190,13 @@ impl ParquetReader {
             .filter_map(|&leaf| Some((leaf, footer.pages.dictionary(metadata.metadata(), group, leaf)?)));
         let columns = metadata.parquet_schema().num_columns();
         let dictionaries = self.dictionaries.get(object, (group, columns), ranges).await?;
-        let read_chunks = groups.get(group).into_iter().flat_map(|group| chunks(group, &leaves));
-        let read_chunks: Vec<ReadChunk> =
-            read_chunks.map(ReadChunk::new).collect::<Result<_, _>>().map_err(corrupt)?;
-        let reader = ObjectReader::new(object.clone())
-            .with_dictionaries(dictionaries)
-            .with_page_limit(pages.limit())
-            .with_chunks(read_chunks.into_iter());
+        let reader =
+            ObjectReader::new(object.clone()).with_dictionaries(dictionaries).with_page_limit(pages.limit());
         let block_rows = first..first + rows;
-        let divided = (rows < group_rows).then(|| footer.pages_of_divided_rows(group, &leaves, &block_rows));
+        let column_pages = footer.pages_of_rows(group, &leaves, &block_rows).map_err(corrupt)?;
         let batches = contained_read(async {
-            match divided.flatten() {
-                Some(pages) => read_divided_rows(metadata, reader.clone(), (group, pages), block_rows).await,
+            match column_pages {
+                Some(pages) => read_rows_of_pages(metadata, reader.clone(), (group, pages), block_rows).await,
                 None => read_rows(metadata, reader.clone(), (group, &leaves), block_rows).await,
             }
         });
@@ -328,20 +324,31 @@ impl ParquetFooter {
         Ok(self.pages.page_bytes(metadata, group, leaves, &rows, max_cached_bytes))
     }
 
-    /// Returns the pages of these rows in each column, if a row may be in several pages of a column. `None` if all known pages begin with
-    /// rows.
-    fn pages_of_divided_rows(
+    /// Returns the pages of these rows in each column. `None` if the Parquet crate can read the rows, because it limits the sizes of
+    /// the pages of all columns, and all known pages begin with rows. Fails if the metadata is invalid.
+    fn pages_of_rows(
         &self,
         group: usize,
         leaves: &[usize],
         rows: &Range<usize>,
-    ) -> Option<Vec<(usize, PagesOfRows)>> {
-        if !self.pages.has_divided_rows(group, leaves) {
-            return None;
+    ) -> Result<Option<Vec<(usize, PagesOfRows)>>, String> {
+        let metadata = self.metadata.metadata();
+        let Some(row_group) = metadata.row_groups().get(group) else { return Ok(None) };
+        let is_whole = i64::try_from(rows.len()).is_ok_and(|rows| rows == row_group.num_rows());
+        let is_limited = chunks(row_group, leaves).all(|chunk| PageCodec::of(chunk.compression()).is_none());
+        if is_limited && (is_whole || !self.pages.has_divided_rows(group, leaves)) {
+            return Ok(None);
         }
-        let (metadata, rows) = (self.metadata.metadata(), rows.start as u64..rows.end as u64);
-        let pages = |&leaf: &usize| Some((leaf, self.pages.pages_of_rows(metadata, (group, leaf), &rows)?));
-        leaves.iter().map(pages).collect()
+        let rows = rows.start as u64..rows.end as u64;
+        let pages = |&leaf: &usize| {
+            let pages = match is_whole {
+                true => PagesOfRows::of_chunk(row_group.columns().get(leaf)?),
+                false => self.pages.pages_of_rows(metadata, (group, leaf), &rows),
+            };
+            Some((leaf, pages?))
+        };
+        let pages: Option<Vec<_>> = leaves.iter().map(pages).collect();
+        pages.map(Some).ok_or_else(|| INVALID_DATA.to_owned())
     }
 
     /// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns. Also returns the

@@ -1,5 +1,5 @@
-//! Decodes the rows of a block from the pages that contain them, when rows are in several pages. The Parquet crate would read the
-//! pages of such columns from the start of their chunk.
+//! Decodes the rows of a block from the pages that contain them: if rows are in several pages, because the Parquet crate would read
+//! the pages of such columns from the start of their chunk, and if the crate does not limit the size of pages with their codec.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::page_parts::{PageParts, Parts};
+use super::bounded_pages::page_reader;
+use super::page_parts::PageParts;
 
 /// The pages of a column that contain the rows of a block.
 pub(super) struct ColumnPages {
@@ -60,10 +60,7 @@ impl RowGroups for BlockPages<'_> {
         let Some(column) = self.columns.iter().find(|column| column.leaf == leaf) else {
             return Err(ParquetError::General(format!("the pages of column {leaf} were not read")));
         };
-        let invalid =
-            || ParquetError::General("the size of a column is invalid: the file is corrupted".to_owned());
-        let chunk = column.parts.describe(self.row_group().column(leaf)).ok_or_else(invalid)?;
-        let pages = SerializedPageReader::new(column.parts.reader(), &chunk, self.num_rows(), None)?;
+        let pages = page_reader(&column.parts, self.row_group().column(leaf))?;
         Ok(Box::new(OneChunk(Some(SkippingReader { pages, skipped_rows: column.skipped_rows }))))
     }
 
@@ -91,7 +88,7 @@ impl PageIterator for OneChunk {}
 
 /// Reads a dictionary, a page that can only be skipped, and data pages.
 struct SkippingReader {
-    pages: SerializedPageReader<Parts>,
+    pages: Box<dyn PageReader>,
     /// The number of rows in the page that can only be skipped; 0 if there is none, or after it.
     skipped_rows: usize,
 }

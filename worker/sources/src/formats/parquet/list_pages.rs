@@ -7,14 +7,13 @@ use bytes::Bytes;
 use feedline_contained::contained;
 use feedline_data::manifest::{ListPage, ListPages};
 use parquet::basic::Encoding;
-use parquet::column::page::{Page, PageReader};
+use parquet::column::page::Page;
 use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::super::decompress::off_runtime;
+use super::bounded_pages::page_reader;
 use super::page_parts::PageParts;
-use super::pages::{INVALID_DATA, ReadChunk, check_pages};
-use super::thrift::{PageKind, page_header};
+use super::thrift::{PageKind, page_header, read_varint};
 use crate::error::SourceError;
 use crate::object::Object;
 
@@ -31,7 +30,9 @@ pub(super) async fn count_list_rows(
     (group, column): (usize, usize),
     (rows, max_pages): (u64, usize),
 ) -> Result<Option<ListPages>, SourceError> {
-    let Ok((start, length)) = contained(|| Ok(chunk.byte_range()), INVALID_DATA) else { return Ok(None) };
+    let Ok((start, length)) = contained(|| Ok(chunk.byte_range()), "the offset is negative") else {
+        return Ok(None);
+    };
     let (end, mut window) = (start.saturating_add(length), Window { start, bytes: Bytes::new() });
     let (Ok(group), Ok(column)) = (u32::try_from(group), u32::try_from(column)) else { return Ok(None) };
     if end > object.size_bytes() {
@@ -53,7 +54,7 @@ pub(super) async fn count_list_rows(
             }
             PageKind::DataV1 { .. } => {
                 let (chunk, bytes) = (chunk.clone(), page.bytes);
-                let count = move || contained(|| Ok(page_rows(&chunk, at, &bytes)), INVALID_DATA);
+                let count = move || contained(|| Ok(page_rows(&chunk, bytes)), "the page is invalid");
                 let counted = off_runtime(decompressed_bytes, count).await;
                 let Ok(Ok(Some(counted))) = counted else { return Ok(None) };
                 Some(counted)
@@ -147,12 +148,9 @@ struct PageRows {
     has_values: bool,
 }
 
-/// Counts the rows in a page of the first version, which is at `offset` in the file. `None` if the page is invalid.
-fn page_rows(chunk: &ColumnChunkMetaData, offset: u64, bytes: &Bytes) -> Option<PageRows> {
-    let read_chunk = ReadChunk::new(chunk).ok()?;
-    check_pages(&[read_chunk], offset, bytes).ok()?;
-    let parts = PageParts::new([bytes.clone()]);
-    let mut reader = SerializedPageReader::new(parts.reader(), &parts.describe(chunk)?, 0, None).ok()?;
+/// Counts the rows in a page of the first version. `None` if the page is invalid.
+fn page_rows(chunk: &ColumnChunkMetaData, bytes: Bytes) -> Option<PageRows> {
+    let mut reader = page_reader(&PageParts::new([bytes]), chunk).ok()?;
     let Page::DataPage { buf, num_values, rep_level_encoding: Encoding::RLE, .. } =
         reader.get_next_page().ok()??
     else {
@@ -207,19 +205,6 @@ fn ones(packed: &[u8], count: u64) -> u64 {
     let mask = (1_u8 << (count % 8)) - 1;
     let last = rest.first().map_or(0, |byte| (byte & mask).count_ones());
     whole.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>() + u64::from(last)
-}
-
-/// Reads a number of 7 bits per byte. `None` if it is truncated or has more than 64 bits.
-fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for place in 0..9 {
-        let byte = *bytes.split_off_first()?;
-        value |= u64::from(byte & 0x7f) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

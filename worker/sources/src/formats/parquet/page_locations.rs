@@ -77,12 +77,19 @@ impl From<SourceError> for LoadStop {
 /// The pages of a column chunk that contain a range of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PagesOfRows {
-    /// The byte range of the dictionary in the file; empty if there is none.
-    pub(super) dictionary: Range<u64>,
-    /// The byte range of the data pages in the file.
-    pub(super) data: Range<u64>,
-    /// The number of rows before those in `data`. A row of which `data` contains only the end is one of the rows in `data`.
+    /// The byte ranges of the dictionary, if there is one, and of the data pages in the file; or that of the whole chunk.
+    pub(super) ranges: Vec<Range<u64>>,
+    /// The number of rows before those in `ranges`. A row of which `ranges` contain only the end is one of the rows in `ranges`.
     pub(super) skipped_rows: u64,
+}
+
+impl PagesOfRows {
+    /// Returns all pages of a column chunk. `None` if the metadata is invalid.
+    pub(super) fn of_chunk(chunk: &ColumnChunkMetaData) -> Option<Self> {
+        let (start, length) = contained(|| Ok(chunk.byte_range()), "the offset is negative").ok()?;
+        let range = start..start.checked_add(length)?;
+        Some(Self { ranges: vec![range], skipped_rows: 0 })
+    }
 }
 
 impl PageIndexProvider for PageLocations {
@@ -167,27 +174,22 @@ impl PageLocations {
         rows: &Range<u64>,
     ) -> Option<PagesOfRows> {
         let chunk = metadata.row_group(group).column(column);
-        let Some(located) = self.located(group, column) else {
-            let (start, length) = contained(|| Ok(chunk.byte_range()), "the offset is negative").ok()?;
-            return Some(PagesOfRows {
-                dictionary: 0..0,
-                data: start..start.checked_add(length)?,
-                skipped_rows: 0,
-            });
-        };
+        let Some(located) = self.located(group, column) else { return PagesOfRows::of_chunk(chunk) };
         let locations = located.page_locations();
         let within = self.chunk(group, column).map_or(&[][..], |pages| &pages.begins_within_row);
         let pages = page_range((locations, within), rows);
-        let (first, last) = (locations.get(pages.start)?, locations.get(pages.end.checked_sub(1)?)?);
-        let (start, last_offset) = (u64::try_from(first.offset).ok()?, u64::try_from(last.offset).ok()?);
-        let end = last_offset.checked_add(u64::try_from(last.compressed_page_size).ok()?)?;
-        let rows_before = u64::try_from(first.first_row_index).ok()?;
         let is_within_row = within.get(pages.start).is_some_and(|is_within| *is_within);
-        Some(PagesOfRows {
-            dictionary: dictionary_range(chunk, locations),
-            data: start..end.max(start),
-            skipped_rows: rows_before.saturating_sub(is_within_row.into()),
-        })
+        let pages = locations.get(pages)?;
+        let rows_before = u64::try_from(pages.first()?.first_row_index).ok()?;
+        let range = |page: &PageLocation| {
+            let start = u64::try_from(page.offset).ok()?;
+            Some(start..start.checked_add(u64::try_from(page.compressed_page_size).ok()?)?)
+        };
+        let data: Option<Vec<Range<u64>>> = pages.iter().map(range).collect();
+        let mut ranges = vec![dictionary_range(chunk, locations)];
+        ranges.extend(data?);
+        ranges.retain(|range| !range.is_empty());
+        Some(PagesOfRows { ranges, skipped_rows: rows_before.saturating_sub(is_within_row.into()) })
     }
 
     /// Whether the footer contains the locations of all these columns.

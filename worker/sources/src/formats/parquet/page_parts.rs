@@ -13,15 +13,19 @@ pub(super) struct PageParts(Arc<Parts>);
 
 #[derive(Debug)]
 pub(super) struct Parts {
-    parts: Vec<Bytes>,
-    bytes: usize,
+    /// Each part with the offset of its end.
+    parts: Vec<(u64, Bytes)>,
 }
 
 impl PageParts {
     pub(super) fn new(parts: impl IntoIterator<Item = Bytes>) -> Self {
-        let parts: Vec<Bytes> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let bytes = parts.iter().map(Bytes::len).sum();
-        Self(Arc::new(Parts { parts, bytes }))
+        let mut end = 0;
+        let with_end = |part: Bytes| {
+            end += part.len() as u64;
+            (end, part)
+        };
+        let parts = parts.into_iter().filter(|part| !part.is_empty()).map(with_end).collect();
+        Self(Arc::new(Parts { parts }))
     }
 
     pub(super) fn reader(&self) -> Arc<Parts> {
@@ -31,26 +35,24 @@ impl PageParts {
     /// Describes the imaginary file, which contains only this column chunk. `None` if the description is invalid.
     pub(super) fn describe(&self, chunk: &ColumnChunkMetaData) -> Option<ColumnChunkMetaData> {
         let builder = chunk.clone().into_builder().set_dictionary_page_offset(None).set_data_page_offset(0);
-        builder.set_total_compressed_size(i64::try_from(self.0.bytes).ok()?).build().ok()
+        builder.set_total_compressed_size(i64::try_from(self.0.len()).ok()?).build().ok()
     }
 }
 
 impl Parts {
-    fn from(&self, offset: u64) -> Result<Bytes> {
-        let mut at = usize::try_from(offset)?;
-        for part in &self.parts {
-            if at < part.len() {
-                return Ok(part.slice(at..));
-            }
-            at -= part.len();
-        }
-        Err(ParquetError::EOF("a page is outside of its column: the file is corrupted".to_owned()))
+    /// Returns the bytes from an offset to the end of the part that contains it.
+    pub(super) fn bytes_from(&self, offset: u64) -> Result<Bytes> {
+        let outside =
+            || ParquetError::EOF("a page is outside of its column: the file is corrupted".to_owned());
+        let index = self.parts.partition_point(|(end, _)| *end <= offset);
+        let (end, part) = self.parts.get(index).ok_or_else(outside)?;
+        Ok(part.slice(part.len() - (end - offset) as usize..))
     }
 }
 
 impl Length for Parts {
     fn len(&self) -> u64 {
-        self.bytes as u64
+        self.parts.last().map_or(0, |(end, _)| *end)
     }
 }
 
@@ -58,14 +60,14 @@ impl ChunkReader for Parts {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(self.from(start)?.reader())
+        Ok(self.bytes_from(start)?.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let part = self.from(start)?;
+        let part = self.bytes_from(start)?;
         if part.len() < length {
             return Err(ParquetError::EOF("a page is truncated: the file is corrupted".to_owned()));
         }

@@ -13,8 +13,6 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use super::super::decompress::off_runtime;
-use super::pages::{ReadChunk, check_pages};
 use super::thrift::{check_footer, decompressed_bytes, is_encrypted};
 use crate::error::SourceError;
 use crate::limits::MAX_FOOTER_BYTES;
@@ -37,8 +35,6 @@ pub(crate) struct ObjectReader {
     dictionaries: Arc<HashMap<u64, Bytes>>,
     /// Remaining number of bytes for decompressed pages. `None` without a limit.
     remaining_page_bytes: Option<Arc<AtomicU64>>,
-    /// The column chunks that are read; empty if no codec requires a check before pages are decompressed.
-    checked_chunks: Arc<[ReadChunk]>,
 }
 
 /// The error message for an encrypted file.
@@ -52,7 +48,6 @@ impl ObjectReader {
             tail: Bytes::new(),
             dictionaries: Arc::default(),
             remaining_page_bytes: None,
-            checked_chunks: Arc::default(),
         }
     }
 
@@ -109,39 +104,18 @@ impl ObjectReader {
         Self { remaining_page_bytes: Some(Arc::new(AtomicU64::new(bytes))), ..self }
     }
 
-    /// Checks the decompressed sizes of the pages in these column chunks, if a codec requires it.
-    pub(crate) fn with_chunks(self, chunks: impl Iterator<Item = ReadChunk>) -> Self {
-        let chunks: Arc<[ReadChunk]> = chunks.collect();
-        let is_checked = chunks.iter().any(ReadChunk::is_checked);
-        Self { checked_chunks: if is_checked { chunks } else { Arc::default() }, ..self }
-    }
-
-    /// Counts the decompressed sizes in the page headers towards the limit. Fails if they exceed the limit, or if a page exceeds the
-    /// size in its header.
-    async fn check_page_sizes(&self, offsets: &[Range<u64>], pages: &[Bytes]) -> Result<()> {
+    /// Counts the decompressed sizes in the page headers towards the limit. Fails if they exceed the limit.
+    fn check_page_sizes(&self, pages: &[Bytes]) -> Result<()> {
         let Some(remaining_page_bytes) = &self.remaining_page_bytes else { return Ok(()) };
         let page_bytes = pages.iter().map(|part| decompressed_bytes(part)).fold(0, u64::saturating_add);
         let subtract = |remaining: u64| remaining.checked_sub(page_bytes);
-        let corrupt = |offset, reason| SourceError::corrupt(self.object.shard(), offset, reason);
         if remaining_page_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract).is_ok() {
-            if self.checked_chunks.is_empty() {
-                return Ok(());
-            }
-            let chunks = Arc::clone(&self.checked_chunks);
-            let parts: Vec<(u64, Bytes)> =
-                offsets.iter().zip(pages).map(|(range, bytes)| (range.start, bytes.clone())).collect();
-            let check = move || {
-                parts.iter().try_for_each(|(offset, bytes)| {
-                    check_pages(&chunks, *offset, bytes).map_err(|reason| (*offset, reason))
-                })
-            };
-            let checked = off_runtime(page_bytes, check).await.map_err(|reason| (0, reason)).flatten();
-            return checked.map_err(|(offset, reason)| self.store_error(corrupt(offset, reason)));
+            return Ok(());
         }
         let reason = format!(
             "the pages decompress to {page_bytes} bytes, much more than the footer declares: the file is corrupted"
         );
-        Err(self.store_error(corrupt(0, reason)))
+        Err(self.store_error(SourceError::corrupt(self.object.shard(), 0, reason)))
     }
 
     /// Returns a range of the shard if `tail` contains the range.
@@ -171,8 +145,8 @@ impl AsyncFileReader for ObjectReader {
             if let Some(bytes) = self.tail_part(&range) {
                 return Ok(bytes);
             }
-            let bytes = self.object.read(range.clone()).await.map_err(|error| self.store_error(error))?;
-            self.check_page_sizes(&[range], std::slice::from_ref(&bytes)).await?;
+            let bytes = self.object.read(range).await.map_err(|error| self.store_error(error))?;
+            self.check_page_sizes(std::slice::from_ref(&bytes))?;
             Ok(bytes)
         }
         .boxed()
@@ -196,7 +170,7 @@ impl AsyncFileReader for ObjectReader {
             for (at, span) in order.into_iter().zip(spans) {
                 parts[at] = buffers[span.buffer].slice(span.start..span.start + span.len);
             }
-            self.check_page_sizes(&ranges, &parts).await?;
+            self.check_page_sizes(&parts)?;
             Ok(parts)
         }
         .boxed()

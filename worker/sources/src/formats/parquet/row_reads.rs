@@ -16,8 +16,10 @@ use parquet::errors::ParquetError;
 use super::block_pages::{BlockPages, ColumnPages};
 use super::page_locations::PagesOfRows;
 use super::page_parts::PageParts;
-use super::pages::INVALID_DATA;
 use super::reader::ObjectReader;
+
+/// The message for invalid metadata, and for a panic of the Parquet crate.
+pub(super) const INVALID_DATA: &str = "the Parquet data is invalid: the file is corrupted";
 
 /// Completes a read of the Parquet library. Converts a panic to an error, because the library panics on some corrupted files.
 pub(super) async fn contained_read<T>(
@@ -56,19 +58,17 @@ pub(super) async fn read_rows(
 }
 
 /// Reads rows of a row group from these pages of each leaf column.
-pub(super) async fn read_divided_rows(
+pub(super) async fn read_rows_of_pages(
     metadata: &ArrowReaderMetadata,
     mut reader: ObjectReader,
     (group, pages): (usize, Vec<(usize, PagesOfRows)>),
     rows: Range<usize>,
 ) -> Result<Vec<RecordBatch>, ParquetError> {
-    let ranges = |(_, pages): &(usize, PagesOfRows)| [pages.dictionary.clone(), pages.data.clone()];
-    let ranges: Vec<Range<u64>> = pages.iter().flat_map(ranges).filter(|range| !range.is_empty()).collect();
-    let mut read = reader.get_byte_ranges(ranges).await?.into_iter();
-    let mut next = |range: &Range<u64>| if range.is_empty() { None } else { read.next() };
+    let ranges = pages.iter().flat_map(|(_, pages)| pages.ranges.iter().cloned()).collect();
+    let mut parts = reader.get_byte_ranges(ranges).await?.into_iter();
     let column = |(leaf, pages): (usize, PagesOfRows)| ColumnPages {
         leaf,
-        parts: PageParts::new([&pages.dictionary, &pages.data].into_iter().filter_map(&mut next)),
+        parts: PageParts::new(parts.by_ref().take(pages.ranges.len())),
         skipped_rows: usize::try_from(pages.skipped_rows).unwrap_or(usize::MAX),
     };
     let columns = pages.into_iter().map(column).collect();

@@ -70,30 +70,6 @@ pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     all
 }
 
-/// The compressed part of a page.
-pub(super) struct Page<'a> {
-    pub(super) stored: &'a [u8],
-    /// The size of the part after decompression, according to the header.
-    pub(super) decompressed_bytes: u64,
-}
-
-/// Returns the compressed parts of contiguous pages. Ends at bytes that are not a page.
-pub(super) fn pages(bytes: &[u8]) -> impl Iterator<Item = Page<'_>> {
-    let mut input = CompactReader(bytes);
-    std::iter::from_fn(move || {
-        loop {
-            let header = input.page().ok()?;
-            let stored = input.take(header.stored_bytes).ok()?;
-            let levels = usize::try_from(header.level_bytes).ok()?;
-            if header.is_compressed {
-                let stored = stored.get(levels..)?;
-                let decompressed_bytes = header.decompressed_bytes.saturating_sub(header.level_bytes);
-                return Some(Page { stored, decompressed_bytes });
-            }
-        }
-    })
-}
-
 /// The header of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageHeader {
@@ -101,9 +77,6 @@ pub(super) struct PageHeader {
     pub(super) decompressed_bytes: u64,
     /// Without the header.
     pub(super) stored_bytes: u64,
-    /// The size of the levels before the compressed part of a page of version 2.
-    level_bytes: u64,
-    is_compressed: bool,
 }
 
 /// The kind of a page, and the number of its rows or values.
@@ -115,20 +88,26 @@ pub(super) enum PageKind {
     Other,
 }
 
-/// The fields of a `DataPageHeaderV2`.
-struct PageV2 {
-    rows: i64,
-    /// The size of the levels before the values.
-    level_bytes: i64,
-    is_compressed: bool,
-}
-
 /// Reads the header of the page at the start of these bytes. Returns the header and its length. `None` if the header is invalid or
 /// longer than the bytes.
 pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, u64)> {
     let mut input = CompactReader(bytes);
     let header = input.page().ok()?;
     Some((header, (bytes.len() - input.0.len()) as u64))
+}
+
+/// Reads a number that is stored in 7 bits per byte, from the start of these bytes. `None` if the number is truncated or longer than
+/// 10 bytes.
+pub(super) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for place in 0..10 {
+        let byte = *bytes.split_off_first()?;
+        value |= u64::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
 }
 
 /// Reads a message in the Thrift compact protocol. The field contains the unread bytes.
@@ -147,15 +126,7 @@ impl<'a> CompactReader<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, String> {
-        let mut value = 0_u64;
-        for at in 0..10 {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f).checked_shl(7 * at).unwrap_or(0);
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(corrupted_error())
+        read_varint(&mut self.0).ok_or_else(corrupted_error)
     }
 
     fn signed(&mut self) -> Result<i64, String> {
@@ -285,7 +256,7 @@ impl<'a> CompactReader<'a> {
     /// Reads a `PageHeader`.
     fn page(&mut self) -> Result<PageHeader, String> {
         let (mut id, mut page_type, mut decompressed, mut stored) = (0, -1, 0, 0);
-        let (mut values, mut second) = (0, PageV2 { rows: 0, level_bytes: 0, is_compressed: true });
+        let (mut values, mut rows) = (0, 0);
         while let Some((next, kind)) = self.field(id)? {
             id = next;
             match (id, kind) {
@@ -294,7 +265,8 @@ impl<'a> CompactReader<'a> {
                 (3, I32) => stored = self.signed()?,
                 // The first field of a `DataPageHeader` is the number of values.
                 (5, STRUCT) => values = self.number(1)?,
-                (8, STRUCT) => second = self.page_v2()?,
+                // The third field of a `DataPageHeaderV2` is the number of rows.
+                (8, STRUCT) => rows = self.number(3)?,
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
@@ -302,16 +274,10 @@ impl<'a> CompactReader<'a> {
         let kind = match page_type {
             0 => PageKind::DataV1 { values: size(values)? },
             2 => PageKind::Dictionary,
-            3 => PageKind::DataV2 { rows: size(second.rows)? },
+            3 => PageKind::DataV2 { rows: size(rows)? },
             _ => PageKind::Other,
         };
-        Ok(PageHeader {
-            kind,
-            decompressed_bytes: size(decompressed)?,
-            stored_bytes: size(stored)?,
-            level_bytes: size(second.level_bytes)?,
-            is_compressed: second.is_compressed,
-        })
+        Ok(PageHeader { kind, decompressed_bytes: size(decompressed)?, stored_bytes: size(stored)? })
     }
 
     /// Reads a struct, and returns the number in one of its fields, or 0.
@@ -325,22 +291,6 @@ impl<'a> CompactReader<'a> {
             }
         }
         Ok(number)
-    }
-
-    /// Reads a `DataPageHeaderV2`.
-    fn page_v2(&mut self) -> Result<PageV2, String> {
-        let (mut id, mut page) = (0, PageV2 { rows: 0, level_bytes: 0, is_compressed: true });
-        while let Some((next, kind)) = self.field(id)? {
-            id = next;
-            match (id, kind) {
-                (3, I32) => page.rows = self.signed()?,
-                (5 | 6, I32) => page.level_bytes = page.level_bytes.saturating_add(self.signed()?),
-                // The type of a boolean field contains its value.
-                (7, kind @ (1 | 2)) => page.is_compressed = kind == 1,
-                _ => self.skip(kind, MAX_DEPTH)?,
-            }
-        }
-        Ok(page)
     }
 }
 
