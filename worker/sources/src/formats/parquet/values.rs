@@ -1,4 +1,4 @@
-//! Converts values of Arrow types that have no column type: dates, times, decimals, runs and list views.
+//! Converts values of Arrow types that have no column type: dates, times, decimals and list views.
 
 use std::sync::Arc;
 
@@ -11,10 +11,7 @@ use arrow::error::ArrowError;
 use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::columns::{NO_ELEMENTS, column_type, with_tensor_shape};
-
-/// Maximum number of items of a column that can have more items than the file has bytes: list views, which may overlap, runs, and
-/// items that are all null.
-const MAX_VIRTUAL_ITEMS: u64 = 1 << 26;
+use crate::limits::MAX_VIRTUAL_ITEMS;
 
 /// How timestamps, times and durations in nanoseconds are rounded.
 pub(crate) const ROUNDED_NANOSECONDS: &str = "nanoseconds are rounded down to microseconds";
@@ -156,10 +153,6 @@ pub(crate) fn plain_values(array: &ArrayRef) -> Result<ArrayRef, String> {
         | DataType::Decimal128(..)
         | DataType::Decimal256(..) => cast(array, &DataType::Float64).map_err(text),
         DataType::Dictionary(_, values) => plain_values(&cast(array, values).map_err(text)?),
-        DataType::RunEndEncoded(_, values) => {
-            check_items(array.len() as u64)?;
-            plain_values(&cast(array, &viewed(values.data_type())).map_err(text)?)
-        }
         DataType::ListView(_) | DataType::LargeListView(_) => plain_values(&unlisted_views(array)?),
         DataType::List(_) => plain_list(array.as_list::<i32>()),
         DataType::LargeList(_) => plain_list(array.as_list::<i64>()),
@@ -255,28 +248,20 @@ fn is_plain(data_type: &DataType) -> bool {
 
 /// Converts list views to lists, which contain a copy of each viewed item.
 pub(crate) fn unlisted_views(array: &ArrayRef) -> Result<ArrayRef, String> {
-    let (items, target) = match array.data_type() {
-        DataType::ListView(item) => {
-            let sizes = array.as_list_view::<i32>().sizes().iter();
-            (sizes.map(|&size| u64::from(size.unsigned_abs())).sum::<u64>(), DataType::List(item.clone()))
-        }
-        DataType::LargeListView(item) => {
-            let sizes = array.as_list_view::<i64>().sizes().iter();
-            let items = sizes.fold(0, |items: u64, &size| items.saturating_add(size.unsigned_abs()));
-            (items, DataType::LargeList(item.clone()))
-        }
+    let target = match array.data_type() {
+        DataType::ListView(item) => DataType::List(item.clone()),
+        DataType::LargeListView(item) => DataType::LargeList(item.clone()),
         other => return Err(format!("the type {other} is not a list view")),
     };
-    check_items(items)?;
     cast(array, &target).map_err(|error| error.to_string())
 }
 
-/// Checks the number of items that are expanded.
+/// Checks the number of items without a type.
 pub(super) fn check_items(items: u64) -> Result<(), String> {
     if items > MAX_VIRTUAL_ITEMS {
         return Err(format!(
-            "{items} items exceed the limit of {MAX_VIRTUAL_ITEMS} for list views, runs and items without a type: write smaller \
-             record batches or row groups"
+            "{items} items exceed the limit of {MAX_VIRTUAL_ITEMS} for items without a type: write smaller record batches or row \
+             groups"
         ));
     }
     Ok(())
@@ -289,15 +274,6 @@ pub(super) fn untyped_items(array: &dyn Array) -> u64 {
         DataType::LargeList(_) => untyped_items(array.as_list::<i64>().values()),
         DataType::FixedSizeList(..) => untyped_items(array.as_fixed_size_list().values()),
         _ => array.len() as u64,
-    }
-}
-
-/// The type to which runs are expanded, so that long values are not copied.
-fn viewed(values: &DataType) -> DataType {
-    match values {
-        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
-        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
-        other => other.clone(),
     }
 }
 
