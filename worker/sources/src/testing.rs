@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
+use arrow::datatypes::{Float16Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use feedline_data::manifest::{IndexedShard, Shard, ShardIndex, ShardRef};
 use feedline_data::pipeline::{Format, Source};
 use tempfile::TempDir;
@@ -204,6 +204,7 @@ fn value(column: &dyn Array, row: usize) -> String {
         T::Int16 => column.as_primitive::<Int16Type>().value(row).to_string(),
         T::Int32 => column.as_primitive::<Int32Type>().value(row).to_string(),
         T::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
+        T::Float16 => column.as_primitive::<Float16Type>().value(row).to_string(),
         T::Float32 => column.as_primitive::<Float32Type>().value(row).to_string(),
         T::Float64 => column.as_primitive::<Float64Type>().value(row).to_string(),
         T::List(_) => list_text(&column.as_list::<i32>().value(row)),
