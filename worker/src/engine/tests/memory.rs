@@ -96,7 +96,7 @@ async fn a_compressed_batch_that_is_larger_than_the_memory_is_not_decompressed()
         let failure = test.fetch(split, 0).await.failure;
         assert_eq!(failure.is_none(), fits, "{failure:?}");
         if let Some(failure) = failure {
-            assert!(failure.contains("needs 24 MiB, but this worker has only 16 MiB"), "{failure}");
+            assert!(failure.contains("needs 23 MiB, but this worker has only 16 MiB"), "{failure}");
         }
     }
 }
