@@ -7,7 +7,7 @@ use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 use proptest::prelude::*;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -204,8 +204,8 @@ proptest! {
         end in any::<prop::sample::Index>(),
         is_truncated: bool,
     ) {
-        let content = json_lines(5_000);
-        let (codec, mut file) = files(&content).swap_remove(number);
+        static FILES: LazyLock<Vec<(Codec, Vec<u8>)>> = LazyLock::new(|| files(&json_lines(5_000)));
+        let (codec, mut file) = FILES[number].clone();
         for (at, byte) in changes {
             let at = at.index(file.len());
             file[at] ^= byte;
