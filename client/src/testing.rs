@@ -62,6 +62,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         audit: true,
         reindex: false,
         accept_reuploaded: false,
+        accept_changed_pipeline: false,
         index_only: false,
         weight: 1.0,
         elastic: false,

@@ -89,6 +89,7 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
         audit: args.audit,
         reindex: false,
         accept_reuploaded: args.accept_reuploaded,
+        accept_changed_pipeline: args.accept_changed_pipeline,
         index_only: false,
         weight: args.weight,
         elastic: args.elastic,

@@ -32,6 +32,8 @@ class JobConfig:
     """Time without a coordinator after which the job fails. ``None`` selects the default time and does not retry the first connection."""
     accepts_reuploaded: bool = False
     """Whether the job resumes from a state if shards were written again, and the parts of them that indexing reads are equal."""
+    accepts_changed_pipeline: bool = False
+    """Whether the job resumes from a state of another pipeline."""
     service: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that runs the job."""
     checked: dict[str, Any] = field(init=False)

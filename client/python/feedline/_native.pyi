@@ -84,6 +84,7 @@ class Service:
         elastic: bool,
         weight: float,
         accept_reuploaded: bool,
+        accept_changed_pipeline: bool,
         buffer_bytes: int | None,
         feature_cache: str | None,
         patience_ms: int | None,

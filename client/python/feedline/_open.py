@@ -51,6 +51,7 @@ def open(
     weight: float = 1.0,
     patience: float | None = None,
     accept_reuploaded: bool = False,
+    accept_changed_pipeline: bool = False,
     **service: Any,
 ) -> Job:
     """Opens a job in which this process is one rank. The job starts when the first batch is requested.
@@ -82,6 +83,8 @@ def open(
         accept_reuploaded: whether to resume from a state even if shards were written again since it was saved, and indexing reads only
             parts of them, such as the footer of a Parquet file. These parts must be equal. It is not needed if the store has checksums
             of the shards.
+        accept_changed_pipeline: whether to resume from a state even if the pipeline changed since it was saved. The rows after the state
+            are those of the new pipeline. If it has another order of rows, some rows of the epoch may be repeated or missing.
         service: further flags of ``feedline run`` as keywords. Without a coordinator, they are ``workers``, ``cores``, ``memory``,
             ``graph_memory``, ``index_dir``, ``cache_dir``, ``cache_disk``, ``auto_cache`` and ``credentials``. With a coordinator, they
             are ``token_file``, ``tls_ca``, ``tls_cert`` and ``tls_key``. ``http`` is the address, such as ``"127.0.0.1:7170"``, on which
@@ -114,6 +117,7 @@ def open(
         weight=to_float("weight", weight),
         patience_seconds=patience,
         accepts_reuploaded=to_bool("accept_reuploaded", accept_reuploaded),
+        accepts_changed_pipeline=to_bool("accept_changed_pipeline", accept_changed_pipeline),
         service=_service_settings(coordinator, service),
     )
     job = Job(config, progress=to_bool("progress", progress))

@@ -77,6 +77,7 @@ class Session:
             elastic=config.is_elastic,
             weight=config.weight,
             accept_reuploaded=config.accepts_reuploaded,
+            accept_changed_pipeline=config.accepts_changed_pipeline,
             buffer_bytes=config.buffer_bytes,
             feature_cache=None if config.feature_cache is None else str(config.feature_cache),
             patience_ms=None if config.patience_seconds is None else round(config.patience_seconds * 1000),

@@ -37,7 +37,11 @@ pub(crate) fn position_at_step(
     // The caller adds the content id of the state.
     let content = ContentId::default();
     let at = JobStep { ranks, epoch, step, streams_ahead: slots_ahead };
-    let position = Position::at_step(&parse_layout(layout)?, Fingerprints { pipeline, dataset, content }, at);
+    let position = Position::at_step(
+        &parse_layout(layout)?,
+        Fingerprints { pipeline: pipeline.into(), dataset, content },
+        at,
+    );
     serde_json::to_string(&position).map_err(|error| WrongUse::new_err(error.to_string()))
 }
 

@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// Opens a job, or joins the job with the same name and settings.
-    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, accept_reuploaded, buffer_bytes, feature_cache, patience_ms, gpu))]
+    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, accept_reuploaded, accept_changed_pipeline, buffer_bytes, feature_cache, patience_ms, gpu))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of one private call")]
     fn open_job(
         &self,
@@ -71,6 +71,7 @@ impl Service {
         elastic: bool,
         weight: f64,
         accept_reuploaded: bool,
+        accept_changed_pipeline: bool,
         buffer_bytes: Option<u64>,
         feature_cache: Option<&str>,
         patience_ms: Option<u64>,
@@ -92,6 +93,7 @@ impl Service {
             elastic,
             weight,
             accept_reuploaded,
+            accept_changed_pipeline,
             ..JobSpec::new(pipeline.clone())
         };
         let feature_cache = feature_cache.map(|text| JobService::size("feature_cache", text)).transpose();

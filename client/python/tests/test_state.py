@@ -369,6 +369,24 @@ def test_shards_that_are_not_read_to_index_them_must_be_accepted_after_an_upload
         assert rows(job) == rest
 
 
+def test_a_state_of_another_pipeline_must_be_accepted(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    def rows(job: feedline.Job) -> list[int]:
+        return [int(row) for batch in job for row in batch["id"]]
+
+    with numbers.batch(50).open(epochs=1, **local) as job:
+        batches = iter(job)
+        first = [int(row) for row in next(batches)["id"]]
+        state = job.state_dict()
+        assert len(json.dumps(state)) < 1024
+    kept = numbers.cast("kind", dtype="float32").batch(50)
+    different = r"different pipeline \(the operator `cast` was added\).*accept_changed_pipeline=True"
+    with kept.open(epochs=1, state=state, **local) as job, pytest.raises(feedline.JobFailed, match=different):
+        rows(job)
+    with kept.open(epochs=1, state=state, accept_changed_pipeline=True, **local) as job:
+        rest = rows(job)
+    assert sorted(first + rest) == list(range(997)), "the order of rows is unchanged"
+
+
 def test_the_segments_of_a_job_without_an_end_merge() -> None:
     """Ranks that save their states later know more segments, and have forgotten earlier ones."""
     segments = [{"round": first, "rounds": 2, "row": 10 * first, "epoch": 0, "ranges": [[0, 5 * first, 5 * first + 10, 9]]} for first in (2, 4, 6, 8)]

@@ -3,7 +3,7 @@
 use feedline_data::checkpoint::POSITION_VERSION;
 use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
 use feedline_data::order::{BlockTable, PassOrder};
-use feedline_data::pipeline::{OrderMode, Source};
+use feedline_data::pipeline::{OrderMode, PipelineId, Source};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use super::*;
@@ -37,7 +37,7 @@ fn job() -> Layout {
 fn position(streams: &[(u32, u64)], open: &[OpenRange]) -> Position {
     Position {
         version: POSITION_VERSION,
-        pipeline: String::new(),
+        pipeline: PipelineId::default(),
         dataset: String::new(),
         content: Default::default(),
         order: OrderMode::Deterministic,

@@ -67,8 +67,8 @@ pub(crate) fn check_dataset(
         ));
     }
     if let Some(start) = &spec.start {
-        let fingerprint = spec.pipeline.fingerprint();
-        start.check(&fingerprint, dataset, spec.pipeline.order, &layout)?;
+        let pipeline = (!spec.accept_changed_pipeline).then(|| spec.pipeline.id());
+        start.check(pipeline.as_ref(), dataset, spec.pipeline.order, &layout)?;
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ mod tests {
         let original = layout_of(&spec, &before);
         assert_eq!((original.split_rows, layout_of(&spec, &after).split_rows), (12_500, 200));
         let fingerprints = Fingerprints {
-            pipeline: spec.pipeline.fingerprint(),
+            pipeline: spec.pipeline.id(),
             dataset: before.fingerprint.clone(),
             content: before.content.clone(),
         };
@@ -152,7 +152,7 @@ mod tests {
         let layout = layout_of(&resumed, &after);
         assert_eq!(layout, original);
         let pipeline = &resumed.pipeline;
-        assert_eq!(start.check(&pipeline.fingerprint(), &after, pipeline.order, &layout), Ok(()));
+        assert_eq!(start.check(Some(&pipeline.id()), &after, pipeline.order, &layout), Ok(()));
     }
 
     #[test]

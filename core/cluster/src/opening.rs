@@ -78,6 +78,7 @@ fn is_same_job(open: &JobSpec, requested: &JobSpec) -> bool {
     }
     // The job has already started.
     requested.accept_reuploaded = open.accept_reuploaded;
+    requested.accept_changed_pipeline = open.accept_changed_pipeline;
     requested.pipeline.adopt_function_code(&open.pipeline);
     *open == requested
 }

@@ -79,6 +79,9 @@ pub struct JobSpec {
     /// these parts are unchanged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_reuploaded: bool,
+    /// Whether a job with a start position continues with another pipeline than the position was saved with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_changed_pipeline: bool,
     /// Whether the job completes after indexing the dataset.
     pub index_only: bool,
     /// The job's weight, above 0. When workers are scarce, jobs receive resources in proportion to their weights.
@@ -108,6 +111,7 @@ impl JobSpec {
             audit: false,
             reindex: false,
             accept_reuploaded: false,
+            accept_changed_pipeline: false,
             index_only: false,
             weight: default_weight(),
             elastic: false,

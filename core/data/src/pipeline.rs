@@ -8,6 +8,7 @@ mod check;
 mod check_error;
 mod column_rules;
 mod functions;
+mod identity;
 mod infer;
 mod limits;
 mod listed;
@@ -24,6 +25,7 @@ mod suggest;
 mod yaml;
 
 pub use builder::PipelineBuilder;
+pub use identity::PipelineId;
 pub use infer::infer;
 pub use limits::{MAX_FILE_BYTES, MAX_NESTING};
 pub use operators::*;

@@ -75,6 +75,10 @@ pub(crate) struct RunArgs {
     /// such as the footer of a Parquet file. These parts must be equal. Not needed if the store has checksums of the shards.
     #[arg(long, requires = "position")]
     pub(crate) accept_reuploaded: bool,
+    /// Resume from --position even if the pipeline changed since it was saved. The rows after the position are those of the new
+    /// pipeline. If it has another order of rows, some rows of the epoch may be repeated or missing.
+    #[arg(long, requires = "position")]
+    pub(crate) accept_changed_pipeline: bool,
     /// Format of the report; json prints one object on one line.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) report: ReportFormat,

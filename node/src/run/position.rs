@@ -109,7 +109,7 @@ mod tests {
     fn file() -> PositionFile {
         let position = Position {
             version: 1,
-            pipeline: "p".to_owned(),
+            pipeline: "p".to_owned().into(),
             dataset: "d".to_owned(),
             content: Default::default(),
             order: OrderMode::Deterministic,

@@ -153,7 +153,7 @@ mod tests {
         let growth = GrowthPosition { growth, columns: Schema::default(), split_rows: 1_024 };
         let position = Position {
             version: 1,
-            pipeline: "p".to_owned(),
+            pipeline: "p".to_owned().into(),
             dataset: "d".to_owned(),
             content: Default::default(),
             order: OrderMode::Deterministic,

@@ -42,9 +42,8 @@ message!(
     JobSpec,
     "job",
     {
-        tenant, name, pipeline, epochs, virtual_consumers, consumers, start, audit, reindex, accept_reuploaded, index_only,
-        weight,
-        elastic,
+        tenant, name, pipeline, epochs, virtual_consumers, consumers, start, audit, reindex, accept_reuploaded,
+        accept_changed_pipeline, index_only, weight, elastic,
     },
     check: with_default_weight
 );

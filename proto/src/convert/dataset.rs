@@ -6,6 +6,7 @@ use feedline_data::manifest::{
     Manifest, RoundedColumn, Shard, ShardChanges, ShardDigest, ShardIndex, ShardRef, ShardValue, ShardValues,
     SharedValues, StoreChecksum, TopicRange, TopicRanges, WidenedColumn,
 };
+use feedline_data::pipeline::PipelineId;
 use feedline_data::runs::{PartRuns, RunSummary};
 use feedline_data::shared_vec::SharedVec;
 use prost::Message;
@@ -235,6 +236,16 @@ fn read_checksum(message: wire::StoreChecksum) -> Result<StoreChecksum, WireErro
     let algorithm: ChecksumAlgorithm = Wire::from_wire(message.algorithm, "index.digest.checksum.algorithm")?;
     StoreChecksum::new(algorithm, message.parts, &message.value)
         .ok_or_else(|| WireError(format!("a {algorithm:?} checksum has {} bytes", message.value.len())))
+}
+
+impl Wire<String> for PipelineId {
+    fn into_wire(self) -> String {
+        self.into()
+    }
+
+    fn from_wire(text: String, _: &str) -> Result<Self, WireError> {
+        Ok(text.into())
+    }
 }
 
 impl Wire<String> for ContentId {

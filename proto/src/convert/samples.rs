@@ -135,6 +135,7 @@ pub(crate) fn spec() -> JobSpec {
         audit: true,
         reindex: true,
         accept_reuploaded: true,
+        accept_changed_pipeline: true,
         index_only: false,
         weight: 2.5,
         elastic: true,
@@ -144,7 +145,7 @@ pub(crate) fn spec() -> JobSpec {
 pub(crate) fn position() -> Position {
     Position {
         version: 1,
-        pipeline: "aa".to_owned(),
+        pipeline: "aa seed=3".to_owned().into(),
         dataset: "bb".to_owned(),
         content: "cc".to_owned().into(),
         order: OrderMode::Relaxed,

@@ -227,6 +227,29 @@ fn a_resume_with_shards_that_are_read_in_part_must_be_accepted() {
     assert_eq!(accepted.report()["digest"], whole);
 }
 
+#[test]
+fn a_resume_with_another_pipeline_must_be_accepted() {
+    let data = Data::new(100, "");
+    let text = fs::read_to_string(&data.file).expect("the pipeline was written");
+    let position = data.scratch.file("position.json");
+    let first = data.call(&["--position", &position, "--limit", "100"]).report();
+    let larger =
+        data.scratch.write("larger.yaml", &text.replace("batch: { size: 10 }", "batch: { size: 20 }"));
+    let resume = |file: &str, flags: &[&str]| {
+        let saved = data.scratch.file("copy.json");
+        fs::copy(&position, &saved).expect("the position was saved");
+        data.scratch.call(&[&["run", file, "--report", "json", "--position", &saved][..], flags].concat())
+    };
+    let refused = resume(&larger, &[]);
+    assert_ne!(refused.status, 0);
+    for part in ["a different pipeline (the operator `batch` changed)", "--accept-changed-pipeline"] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    let rest = resume(&larger, &["--accept-changed-pipeline"]).report();
+    let rows = |report: &Value| report["rows"].as_u64().expect("a number");
+    assert_eq!(rows(&first) + rows(&rest), rows(&data.call(&[]).report()));
+}
+
 /// Rows of 5 KB are read one by one, so every epoch reads them again.
 #[test]
 fn a_change_during_a_job_fails_the_job_and_names_the_shard() {

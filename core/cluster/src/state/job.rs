@@ -371,7 +371,7 @@ impl TrackedJob {
         Some(Position {
             mix: layout.mix_changes_from(epoch).to_vec(),
             version: POSITION_VERSION,
-            pipeline: self.spec.pipeline.fingerprint(),
+            pipeline: self.spec.pipeline.id(),
             dataset: dataset.fingerprint.clone(),
             content: dataset.content.clone(),
             order: self.spec.pipeline.order,

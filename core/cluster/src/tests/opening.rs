@@ -3,7 +3,9 @@
 use expect_test::expect;
 use feedline_data::checkpoint::{OpenRange, POSITION_VERSION, Position};
 use feedline_data::manifest::{TopicRange, TopicRanges};
-use feedline_data::pipeline::{FilterFunction, Function, FunctionEnvironment, OperatorKind, Repeat};
+use feedline_data::pipeline::{
+    FilterFunction, Function, FunctionEnvironment, OperatorKind, PipelineId, Repeat,
+};
 use feedline_data::tenants::{Quota, TenantReads, Tenants};
 use feedline_data::urls::UrlPolicy;
 
@@ -299,7 +301,7 @@ fn a_weight_out_of_range_is_rejected() {
 fn a_start_position_beyond_the_limits_is_rejected() {
     let start = |streams: usize, open: usize| Position {
         version: POSITION_VERSION,
-        pipeline: String::new(),
+        pipeline: PipelineId::default(),
         dataset: String::new(),
         content: Default::default(),
         order: OrderMode::Deterministic,

@@ -7,16 +7,16 @@ use crate::growth::GrowthPosition;
 use crate::layout::{Layout, StreamPosition};
 use crate::manifest::{ContentId, DatasetSummary, Manifest, TopicRanges};
 use crate::mix::MixChange;
-use crate::pipeline::OrderMode;
+use crate::pipeline::{OrderMode, PipelineId};
 
-/// The position of a job. A training checkpoint stores the position as JSON. The job can resume only with the same pipeline
-/// and dataset.
+/// The position of a job. A training checkpoint stores the position as JSON. The job can resume only with the same dataset
+/// and, unless the user accepts another one, the same pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Format version.
     pub version: u32,
-    /// Fingerprint of the pipeline.
-    pub pipeline: String,
+    /// The id of the pipeline.
+    pub pipeline: PipelineId,
     /// Fingerprint of the dataset.
     pub dataset: String,
     /// The content id of the dataset. Unknown in a position of an earlier release, which only its fingerprint identifies.
@@ -64,11 +64,11 @@ pub struct OpenRange {
 /// The format version of [`Position`].
 pub const POSITION_VERSION: u32 = 1;
 
-/// Fingerprints of the pipeline and the dataset of a job.
+/// The ids of the pipeline and the dataset of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprints {
-    /// Fingerprint of the pipeline.
-    pub pipeline: String,
+    /// The id of the pipeline.
+    pub pipeline: PipelineId,
     /// Fingerprint of the dataset.
     pub dataset: String,
     /// The content id of the dataset.
@@ -170,13 +170,26 @@ impl Position {
         !self.content.is_unknown() && !dataset.content.is_unknown()
     }
 
-    /// Checks that this position belongs to a job. [`Self::check_content`] compares the contents of the dataset.
+    /// Returns a message that names the differences to the pipeline of the position, and the fix.
+    fn check_pipeline(&self, pipeline: &PipelineId) -> Result<(), String> {
+        if self.pipeline.is_same_pipeline(pipeline) {
+            return Ok(());
+        }
+        Err(format!(
+            "the position was saved with a different pipeline ({}); use the original pipeline file, or continue with this one by \
+             `--accept-changed-pipeline`, or `accept_changed_pipeline=True` in Python",
+            self.pipeline.describe_differences(pipeline)
+        ))
+    }
+
+    /// Checks that this position belongs to a job. `pipeline` is `None` if the job continues with any pipeline.
+    /// [`Self::check_content`] compares the contents of the dataset.
     ///
     /// # Errors
     /// Returns a message that names the difference and the fix.
     pub fn check(
         &self,
-        pipeline: &str,
+        pipeline: Option<&PipelineId>,
         dataset: &DatasetSummary,
         order: OrderMode,
         layout: &Layout,
@@ -187,12 +200,7 @@ impl Position {
                 self.version
             ));
         }
-        if self.pipeline != pipeline {
-            return Err(format!(
-                "the position was saved with a different pipeline (fingerprint {}, but this pipeline has {pipeline}); use the original pipeline file",
-                self.pipeline
-            ));
-        }
+        pipeline.map_or(Ok(()), |pipeline| self.check_pipeline(pipeline))?;
         // The growth identifies the topics.
         let is_same_source = self.growth.is_some() || self.has_content_of(dataset);
         if !is_same_source && self.dataset != dataset.fingerprint {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checkpoint::Position;
-use crate::pipeline::{KafkaOptions, OrderMode, Pipeline};
+use crate::pipeline::{KafkaOptions, OrderMode, Pipeline, PipelineId};
 
 #[test]
 fn the_index_key_depends_on_tenant_and_source() {
@@ -29,7 +29,7 @@ fn the_index_of_a_growing_source_belongs_to_the_jobs_with_its_fingerprint() {
     assert_eq!(recorded_prefix(&source_key("", &kafka)), None, "the key of another source");
     spec.start = Some(Position {
         version: 1,
-        pipeline: String::new(),
+        pipeline: PipelineId::default(),
         dataset: "a".to_owned(),
         content: Default::default(),
         order: OrderMode::Deterministic,

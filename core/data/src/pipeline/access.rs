@@ -177,6 +177,11 @@ impl Pipeline {
     /// Returns a hash of everything that affects the content and order of rows, as 16 hex digits. The hash is the xxh3-64 of
     /// the canonical JSON form without the pipeline's name, `cache` operators, credential names, `parallelism` and `placement`.
     pub fn fingerprint(&self) -> String {
+        self.canonical().hash()
+    }
+
+    /// Returns the pipeline without everything that does not affect the content and order of rows.
+    pub(super) fn canonical(&self) -> Self {
         let mut canonical = self.clone();
         canonical.name.clear();
         canonical.source.credentials = None;
@@ -194,7 +199,12 @@ impl Pipeline {
                 *function = function.without_execution_settings();
             }
         }
-        let json = serde_json::to_vec(&canonical)
+        canonical
+    }
+
+    /// Returns the xxh3-64 of the JSON form, as 16 hex digits.
+    pub(super) fn hash(&self) -> String {
+        let json = serde_json::to_vec(self)
             .expect("a pipeline contains only text, numbers, lists and text-keyed maps");
         format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&json))
     }

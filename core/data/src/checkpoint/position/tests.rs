@@ -28,8 +28,11 @@ fn layout(dataset_rows: u64) -> Layout {
 }
 
 fn at_step(layout: &Layout, ranks: u32, epoch: u32, step: u64, streams_ahead: u32) -> Vec<(u32, u64)> {
-    let fingerprints =
-        Fingerprints { pipeline: "p".to_owned(), dataset: "d".to_owned(), content: ContentId::default() };
+    let fingerprints = Fingerprints {
+        pipeline: "p".to_owned().into(),
+        dataset: "d".to_owned(),
+        content: ContentId::default(),
+    };
     let position = Position::at_step(layout, fingerprints, JobStep { ranks, epoch, step, streams_ahead });
     position.streams.iter().map(|stream| (stream.epoch, stream.row)).collect()
 }
@@ -52,14 +55,14 @@ fn a_position_of_indivisible_batches_contains_the_length_of_splits_and_is_betwee
     let layout = Layout { indivisible: true, ..layout(13) };
     let position = |step: u64| {
         let fingerprints = Fingerprints {
-            pipeline: "p".to_owned(),
+            pipeline: "p".to_owned().into(),
             dataset: dataset.fingerprint.clone(),
             content: dataset.content.clone(),
         };
         Position::at_step(&layout, fingerprints, JobStep { ranks: 1, epoch: 0, step, streams_ahead: 0 })
     };
     let check = |position: &Position, layout: &Layout| {
-        position.check("p", &dataset, OrderMode::Deterministic, layout)
+        position.check(Some(&"p".to_owned().into()), &dataset, OrderMode::Deterministic, layout)
     };
     for step in 0..5 {
         assert_eq!(check(&position(step), &layout), Ok(()), "{step}");
@@ -99,14 +102,14 @@ fn dataset(content: u8, version: &str, is_whole: bool) -> Manifest {
 
 fn position_in(dataset: &Manifest) -> Position {
     let DatasetSummary { fingerprint, content, .. } = dataset.summary();
-    let fingerprints = Fingerprints { pipeline: "p".to_owned(), dataset: fingerprint, content };
+    let fingerprints = Fingerprints { pipeline: "p".to_owned().into(), dataset: fingerprint, content };
     Position::at_step(&layout(12), fingerprints, JobStep { ranks: 1, epoch: 0, step: 0, streams_ahead: 0 })
 }
 
 fn check(saved: &Manifest, now: &Manifest, is_known: bool, accept_reuploaded: bool) -> Result<(), String> {
     let position = position_in(saved);
     position.check_content(&now.summary(), now, is_known.then_some(saved), accept_reuploaded)?;
-    position.check("p", &now.summary(), OrderMode::Deterministic, &layout(12))
+    position.check(Some(&"p".to_owned().into()), &now.summary(), OrderMode::Deterministic, &layout(12))
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn a_position_of_an_earlier_release_is_compared_by_fingerprint() {
     position.content = ContentId::default();
     let is_accepted = |position: &Position| {
         position.check_content(&now.summary(), &now, None, false)?;
-        position.check("p", &now.summary(), OrderMode::Deterministic, &layout(12))
+        position.check(Some(&"p".to_owned().into()), &now.summary(), OrderMode::Deterministic, &layout(12))
     };
     assert_eq!(is_accepted(&position), Ok(()));
     position.dataset = "another".to_owned();

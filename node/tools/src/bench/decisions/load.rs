@@ -196,6 +196,7 @@ fn spec(name: &str, shape: JobShape) -> JobSpec {
         audit: false,
         reindex: false,
         accept_reuploaded: false,
+        accept_changed_pipeline: false,
         index_only: false,
         weight: 1.0,
         elastic: false,
