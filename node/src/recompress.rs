@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use feedline_data::compression::Codec;
 use feedline_data::manifest::Manifest;
 
-/// Returns the command that compresses a file of this codec again. Always available for long runs: bzip2 files have none,
-/// because a block of bzip2 has at most 900 kB.
+/// Returns the command that compresses a file of this codec again. A block of `bzip2 -1` has at most 5 MB of content, also if its bytes
+/// repeat.
 pub(crate) fn command(codec: Codec, url: &str) -> String {
     let name = url.rsplit('/').next().unwrap_or(url);
     match codec {
         Codec::Gzip => format!("gzip -dc {name} | gzip -6 > new/{name}"),
         Codec::Zstd => format!("zstd -dc {name} | split -b 4M --filter='zstd -c' > new/{name}"),
-        Codec::Bzip2 => format!("bzip2 -dc {name} | bzip2 > new/{name}"),
+        Codec::Bzip2 => format!("bzip2 -dc {name} | bzip2 -1 > new/{name}"),
         Codec::Xz => format!("xz -dc {name} | xz -T0 --block-size=4MiB > new/{name}"),
         Codec::Zlib => format!("pigz -dc {name} | pigz -z -6 > new/{name}"),
     }

@@ -125,7 +125,12 @@ impl Bzip2Decoder {
         if rest.is_empty() && !is_first {
             return Ok(Next::Stop(Event::End));
         }
-        let Some((header, _)) = rest.split_first_chunk::<4>() else { return Ok(Next::Input) };
+        let Some((header, _)) = rest.split_first_chunk::<4>() else {
+            return match is_first || b"BZh".starts_with(rest) {
+                true => Ok(Next::Input),
+                false => Err(DecodeError::not_a("bzip2 stream", "bzip2", self.bit / 8)),
+            };
+        };
         let [b'B', b'Z', b'h', level @ b'1'..=b'9'] = header else {
             return Err(DecodeError::not_a("bzip2 stream", "bzip2", self.bit / 8));
         };

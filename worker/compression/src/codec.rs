@@ -35,6 +35,25 @@ pub fn detect(start: &[u8]) -> Option<Codec> {
     }
 }
 
+/// Formats of compressed files and archives that are not supported, with the bytes at their start.
+const UNSUPPORTED: [(&str, &[u8]); 10] = [
+    ("a ZIP archive", b"PK\x03\x04"),
+    ("a ZIP archive", b"PK\x05\x06"),
+    ("a 7z archive", b"7z\xbc\xaf\x27\x1c"),
+    ("a RAR archive", b"Rar!\x1a\x07"),
+    ("an LZ4 file", b"\x04\x22\x4d\x18"),
+    ("an LZ4 file", b"\x02\x21\x4c\x18"),
+    ("a file of the Snappy framing format", b"\xff\x06\x00\x00sNaPpY"),
+    ("a file of `compress`", b"\x1f\x9d"),
+    ("an LZMA file", b"\x5d\x00\x00"),
+    ("an LZOP file", b"\x89LZO\x00"),
+];
+
+/// Returns the name of a compressed format that is not supported, if data begins like such a file.
+pub fn detect_unsupported(start: &[u8]) -> Option<&'static str> {
+    UNSUPPORTED.iter().find(|(_, magic)| start.starts_with(magic)).map(|(name, _)| *name)
+}
+
 /// Whether these few bytes are the beginning of what identifies a file of a codec.
 pub fn is_truncated_magic(codec: Codec, bytes: &[u8]) -> bool {
     match codec {

@@ -19,7 +19,8 @@ mod xz;
 mod zstd;
 
 pub use codec::{
-    DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib, resume, start, store_content, stored_content,
+    DETECTION_BYTES, detect, detect_unsupported, is_truncated_magic, may_be_zlib, resume, start,
+    store_content, stored_content,
 };
 pub use decoder::{Boundary, DecodeError, Event, Step, StreamDecoder};
 pub use scan::scanner;

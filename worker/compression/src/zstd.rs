@@ -40,6 +40,15 @@ enum State {
     Skip { remaining_bytes: u64, is_reported: bool },
 }
 
+/// Whether these few bytes are the beginning of the magic of a frame.
+fn may_begin_frame(bytes: &[u8]) -> bool {
+    let skippable = SKIPPABLE_MAGIC.to_le_bytes();
+    match bytes {
+        [first, rest @ ..] if first & 0xf0 == skippable[0] => skippable[1..].starts_with(rest),
+        _ => FRAME_MAGIC.to_le_bytes().starts_with(bytes),
+    }
+}
+
 impl ZstdDecoder {
     /// Creates a decoder that starts at the start of the file.
     pub(crate) fn start() -> Result<Self, DecodeError> {
@@ -85,6 +94,9 @@ impl ZstdDecoder {
             return if offset == 0 { Err(DecodeError::truncated(0)) } else { Ok(Some(Event::End)) };
         }
         let Some((magic, header)) = rest.split_first_chunk::<4>() else {
+            if offset > 0 && !may_begin_frame(rest) {
+                return Err(DecodeError::not_a("zstd frame", "zstd", offset));
+            }
             return incomplete(Event::NeedsInput);
         };
         let magic = u32::from_le_bytes(*magic);

@@ -18,7 +18,7 @@ mod shared_memory;
 use std::ops::Range;
 
 use bytes::Bytes;
-use feedline_compression::{DETECTION_BYTES, detect, is_truncated_magic, may_be_zlib};
+use feedline_compression::{DETECTION_BYTES, detect, detect_unsupported, is_truncated_magic, may_be_zlib};
 use feedline_data::compression::{Codec, ShardCompression};
 
 use crate::error::SourceError;
@@ -42,19 +42,35 @@ pub(crate) use runs::group_of_part;
 /// Whether a shard is compressed as a whole.
 pub(crate) async fn is_compressed(object: &Object) -> Result<bool, SourceError> {
     let start = object.read(0..object.size_bytes().min(DETECTION_BYTES)).await?;
-    Ok(codec_of(object, &start).is_some())
+    Ok(codec_of(object, &start)?.is_some())
 }
 
 /// The codec of a shard: the declared one, or the one that its first bytes determine. The length of a TFRecord may look like the
 /// magic of a codec, but its checksum does not.
-fn codec_of(object: &Object, start: &[u8]) -> Option<Codec> {
+fn codec_of(object: &Object, start: &[u8]) -> Result<Option<Codec>, SourceError> {
     let FileCompression { declared, has_records } = object.compression();
-    match declared {
+    Ok(match declared {
         Some(declared) => declared.codec(),
         None if has_records && is_record(start) => None,
         None if has_records && may_be_zlib(start) => Some(Codec::Zlib),
-        None => detect(start).or_else(|| codec_in_name(object, start)),
-    }
+        None => match detect(start).or_else(|| codec_in_name(object, start)) {
+            None => {
+                check_supported(object, start)?;
+                None
+            }
+            codec => codec,
+        },
+    })
+}
+
+/// Rejects a shard that begins like a file of another compressed format, whose bytes would otherwise be read as text.
+fn check_supported(object: &Object, start: &[u8]) -> Result<(), SourceError> {
+    let Some(format) = detect_unsupported(start) else { return Ok(()) };
+    let reason = format!(
+        "it is {format}: compress its content with gzip, zstd, bzip2 or xz instead, or set `source.compression: none` if it is not \
+         compressed"
+    );
+    Err(SourceError::unsupported(object.shard(), reason))
 }
 
 /// The codec in the name of a shard that has fewer bytes than determine a codec, because it is truncated.
@@ -152,7 +168,7 @@ impl<'a> ContentWindow<'a> {
     pub(crate) async fn open(object: &'a Object) -> Result<Self, SourceError> {
         let mut window = ReadWindow::new(object);
         let start = window.read_from(0, DETECTION_BYTES).await?;
-        let Some(codec) = codec_of(object, start) else {
+        let Some(codec) = codec_of(object, start)? else {
             return Ok(Self::Plain(window, IndexingMemory::new(object.decoders())));
         };
         let decoder = feedline_compression::start(codec)

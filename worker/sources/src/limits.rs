@@ -21,7 +21,7 @@ pub(crate) const MAX_FOOTER_BYTES: u64 = 64 << 20;
 pub(crate) const MAX_DICTIONARY_BYTES: u64 = 256 << 20;
 /// Maximum total size of the record batch headers of an Arrow file in bytes.
 pub(crate) const MAX_BATCH_HEADERS_BYTES: u64 = 256 << 20;
-/// Maximum number of items of a column in a record batch that take no bytes in the file, such as nulls without a type. Each of them
+/// Maximum number of items in a record batch that take no bytes in the file, such as nulls without a type. Each of them
 /// needs up to 16 bytes of memory.
 pub(crate) const MAX_VIRTUAL_ITEMS: u64 = 1 << 24;
 /// Maximum number of blocks per shard.

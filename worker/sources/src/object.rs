@@ -175,15 +175,29 @@ impl Object {
     /// A file in a range of the shard, whose offsets begin at the start of the range.
     pub(crate) fn part(&self, range: Range<u64>) -> Self {
         Self {
-            part: Some(range),
             file: self.file.clone(),
             listed: self.listed.clone(),
             decoders: Arc::clone(&self.decoders),
             retry_budget: self.retry_budget,
             job: self.job,
             merged_reads: self.merged_reads.clone(),
+            kept: self.kept_part(&range).map_or_else(OnceLock::new, OnceLock::from),
+            part: Some(range),
             ..Self::new(Arc::clone(&self.store), self.key.clone(), self.shard.clone())
         }
+    }
+
+    /// Keeps the bytes that a part keeps, for later parts.
+    pub(crate) fn keep_bytes_of(&self, part: &Self) {
+        if let (Some(range), Some((offset, bytes))) = (&part.part, part.kept.get()) {
+            self.keep(range.start + offset, bytes.clone());
+        }
+    }
+
+    /// The kept bytes, with the offset that they have in a part.
+    fn kept_part(&self, part: &Range<u64>) -> Option<(u64, Bytes)> {
+        let (offset, bytes) = self.kept.get()?;
+        Some((offset.checked_sub(part.start)?, bytes.clone()))
     }
 
     /// Adds the traffic of a part, or of another object that a read of this shard needed.

@@ -88,6 +88,10 @@ fn damage_is_an_error() {
             assert!(decoded.error.is_some() || decoded.content == content, "{at} {bit}");
         }
     }
+    for garbage in [&b"\n"[..], b"BZ\0"] {
+        let error = decode(BZIP2, &[&file[..], garbage].concat(), 500, 1_000).error.unwrap();
+        assert!(error.reason.ends_with("is not a bzip2 stream: remove it"), "{error}");
+    }
     let error = decode(BZIP2, &[file.clone(), b"garbage".to_vec()].concat(), 500, 1_000).error.unwrap();
     assert_eq!(error.reason, "the data after the last bzip2 stream is not a bzip2 stream: remove it");
     assert_eq!(error.offset, file.len() as u64);

@@ -90,6 +90,10 @@ fn damage_is_an_error() {
         let decoded = decode(ZSTD, &damaged, 100, 1_000);
         assert!(decoded.error.is_some() || decoded.content == content, "{at}");
     }
+    for garbage in [&b"\n"[..], b"ab", b"P*x"] {
+        let error = decode(ZSTD, &[&frame(b"x"), garbage].concat(), 100, 100).error.unwrap();
+        assert!(error.reason.ends_with("is not a zstd frame: remove it"), "{error}");
+    }
     let garbage = [frame(b"x"), b"garbage".to_vec()].concat();
     let error = decode(ZSTD, &garbage, 100, 100).error.unwrap();
     assert_eq!(error.reason, "the data after the last zstd frame is not a zstd frame: remove it");

@@ -78,6 +78,10 @@ impl FormatReader for GraphSeedsReader {
         self.arrow.index(object, selection).await
     }
 
+    async fn fetch(&self, object: &Arc<Object>, read: &BlockRead<'_>) -> Result<Option<u64>, SourceError> {
+        self.arrow.fetch(object, read).await
+    }
+
     async fn read(
         &self,
         object: &Arc<Object>,

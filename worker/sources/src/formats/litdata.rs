@@ -91,6 +91,16 @@ impl FormatReader for LitDataReader {
         check_rows(samples::build_index(shard, blocks, &index.layout, &sample, selection)?, chunk, shard)
     }
 
+    async fn fetch(&self, object: &Arc<Object>, read: &BlockRead<'_>) -> Result<Option<u64>, SourceError> {
+        let (index, path) = self.directories.index_of(read.shard, IndexUse::Reading).await?;
+        let (_, storage) = find_chunk(&index, &path, read.shard)?;
+        let Some(file) = self.arrow_file(object, storage).await? else { return Ok(None) };
+        let peak_bytes = self.arrow.fetch(&file, read).await;
+        object.add_traffic_of(&file);
+        object.keep_bytes_of(&file);
+        peak_bytes
+    }
+
     async fn read(
         &self,
         object: &Arc<Object>,

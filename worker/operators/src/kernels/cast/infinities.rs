@@ -11,6 +11,9 @@ use crate::arrow_types::text_at;
 
 /// Replaces infinite numbers by nulls, at all nesting depths, unless the value was infinite before the cast.
 pub(super) fn without_new_infinities(source: &ArrayRef, cast: ArrayRef) -> Result<ArrayRef, OperatorError> {
+    if !has_infinity(&cast) {
+        return Ok(cast);
+    }
     let failed = |error| OperatorError::new(format!("cannot check the numbers of a cast: {error}"));
     match (source.data_type(), cast.data_type()) {
         (DataType::List(_), DataType::List(item)) => {
@@ -29,12 +32,27 @@ pub(super) fn without_new_infinities(source: &ArrayRef, cast: ArrayRef) -> Resul
         }
         _ => {
             let rows = 0..cast.len().min(source.len());
-            if !rows.clone().any(|row| is_infinite(&cast, row)) {
-                return Ok(cast);
-            }
             let is_new = rows.map(|row| is_infinite(&cast, row) && !is_infinite(source, row));
             nullif(&cast, &is_new.map(Some).collect::<BooleanArray>()).map_err(failed)
         }
+    }
+}
+
+/// Whether an array contains an infinite number, at any nesting depth.
+fn has_infinity(array: &dyn Array) -> bool {
+    match array.data_type() {
+        DataType::Float16 => {
+            array.as_primitive::<Float16Type>().values().iter().any(|value| value.is_infinite())
+        }
+        DataType::Float32 => {
+            array.as_primitive::<Float32Type>().values().iter().any(|value| value.is_infinite())
+        }
+        DataType::Float64 => {
+            array.as_primitive::<Float64Type>().values().iter().any(|value| value.is_infinite())
+        }
+        DataType::List(_) => has_infinity(array.as_list::<i32>().values()),
+        DataType::FixedSizeList(..) => has_infinity(array.as_fixed_size_list().values()),
+        _ => false,
     }
 }
 
@@ -43,13 +61,8 @@ fn is_infinite(array: &ArrayRef, row: usize) -> bool {
     if array.is_null(row) {
         return false;
     }
-    match array.data_type() {
-        DataType::Float16 => array.as_primitive::<Float16Type>().value(row).is_infinite(),
-        DataType::Float32 => array.as_primitive::<Float32Type>().value(row).is_infinite(),
-        DataType::Float64 => array.as_primitive::<Float64Type>().value(row).is_infinite(),
-        _ => match text_at(array.as_ref(), row) {
-            Some(Some(text)) => !text.bytes().any(|byte| byte.is_ascii_digit()),
-            _ => false,
-        },
+    match text_at(array.as_ref(), row) {
+        Some(Some(text)) => !text.bytes().any(|byte| byte.is_ascii_digit()),
+        _ => has_infinity(&array.slice(row, 1)),
     }
 }

@@ -100,6 +100,28 @@ async fn a_shard_that_contradicts_the_declared_codec_is_an_error_that_names_the_
     }
 }
 
+#[tokio::test]
+async fn files_of_other_compressed_formats_are_rejected() {
+    let starts: [(&[u8], &str); 6] = [
+        (b"PK\x03\x04\x14\x00", "a ZIP archive"),
+        (b"\x04\x22\x4d\x18\x64", "an LZ4 file"),
+        (b"\xff\x06\x00\x00sNaPpY", "a file of the Snappy framing format"),
+        (b"\x1f\x9d\x90", "a file of `compress`"),
+        (b"\x5d\x00\x00\x80\x00", "an LZMA file"),
+        (b"7z\xbc\xaf\x27\x1c\x00", "a 7z archive"),
+    ];
+    for (start, name) in starts {
+        let file = [start, b"\nsome text\n"].concat();
+        for format in [Format::Text, Format::Csv, Format::Jsonl, Format::WebDataset, Format::TfRecord] {
+            let index = fixture_of("shard", &file, Source::new(format, "")).index().await;
+            let reason = index.expect_err("the format is not supported").to_string();
+            assert!(reason.contains(&format!("it is {name}: compress")), "{format:?}: {reason}");
+        }
+        let plain = Source { compression: Some(SourceCompression::None), ..Source::new(Format::Text, "") };
+        assert_eq!(fixture_of("shard", &file, plain).index().await.unwrap().index.rows(), 2);
+    }
+}
+
 /// No beginning of a compressed file is read as a row. Without a name, some beginnings are valid text of one character.
 #[tokio::test]
 async fn a_shard_that_ends_at_any_of_its_first_bytes_is_truncated() {

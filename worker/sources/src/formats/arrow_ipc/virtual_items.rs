@@ -13,31 +13,32 @@ use arrow::error::ArrowError;
 
 use crate::limits::MAX_VIRTUAL_ITEMS;
 
-/// Checks the number of items of each column, and expands the runs of a record batch. A run array has no validity of its own, so
+/// Checks the number of items of all columns, and expands the runs of a record batch. A run array has no validity of its own, so
 /// that the nulls of a struct cannot be applied to it.
 pub(super) fn expand(batch: RecordBatch) -> Result<RecordBatch, String> {
     let fields = batch.schema_ref().fields();
-    for (field, column) in fields.iter().zip(batch.columns()) {
-        check_items(field.name(), virtual_items(column))?;
-    }
+    check_items(&batch)?;
     if !fields.iter().any(|field| contains_runs(field.data_type())) {
         return Ok(batch);
     }
     expand_runs(&batch).map_err(|error| error.to_string())
 }
 
-fn check_items(column: &str, items: u64) -> Result<(), String> {
-    if items <= MAX_VIRTUAL_ITEMS {
-        return Ok(());
+fn check_items(batch: &RecordBatch) -> Result<(), String> {
+    let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+    let items: Vec<(&str, u64)> =
+        columns.map(|(field, column)| (field.name().as_str(), virtual_items(column))).collect();
+    let total = items.iter().fold(0, |sum: u64, (_, items)| sum.saturating_add(*items));
+    match items.iter().max_by_key(|(_, items)| *items) {
+        Some((column, _)) if total > MAX_VIRTUAL_ITEMS => Err(format!(
+            "a record batch has {total} items that take no bytes in the file, most of them in column `{column}`; the limit is \
+             {MAX_VIRTUAL_ITEMS}: write smaller record batches"
+        )),
+        _ => Ok(()),
     }
-    Err(format!(
-        "column `{column}` has {items} items in a record batch that take no bytes in the file; the limit is {MAX_VIRTUAL_ITEMS}: write \
-         smaller record batches"
-    ))
 }
 
-/// The number of items of a column that take no bytes in the file. The fields of a struct are separate columns: returns the largest
-/// number.
+/// The number of items of a column that take no bytes in the file. The fields of a struct are separate columns.
 fn virtual_items(array: &dyn Array) -> u64 {
     match array.data_type() {
         DataType::Null | DataType::FixedSizeBinary(0) | DataType::FixedSizeList(_, 0) => array.len() as u64,
@@ -50,7 +51,7 @@ fn virtual_items(array: &dyn Array) -> u64 {
         DataType::Map(..) => virtual_items(array.as_map().entries()),
         DataType::Struct(_) => {
             let fields = array.as_struct().columns().iter();
-            fields.map(|field| virtual_items(field)).max().unwrap_or(0)
+            fields.map(|field| virtual_items(field)).fold(0, u64::saturating_add)
         }
         _ => 0,
     }

@@ -96,18 +96,24 @@ fn decompress_lz4(stored: &[u8], page: &mut Vec<u8>, page_bytes: usize) -> Resul
     }
 }
 
-/// Decompresses blocks, each after its decompressed and its stored size. `None` if the data has another form.
+/// Decompresses blocks of Hadoop's `BlockCompressorStream`: the decompressed size of each block, and its parts, each after its stored
+/// size. `None` if the data has another form.
 fn decompress_hadoop_blocks(mut stored: &[u8], mut values: &mut [u8]) -> Option<()> {
+    let next_size = |stored: &mut &[u8]| {
+        let (size, rest) = stored.split_first_chunk::<4>()?;
+        *stored = rest;
+        Some(u32::from_be_bytes(*size) as usize)
+    };
     while !stored.is_empty() {
-        let (decompressed_bytes, rest) = stored.split_first_chunk::<4>()?;
-        let (stored_bytes, rest) = rest.split_first_chunk::<4>()?;
-        let (block, rest) = rest.split_at_checked(u32::from_be_bytes(*stored_bytes) as usize)?;
-        let block_values = values.split_off_mut(..u32::from_be_bytes(*decompressed_bytes) as usize)?;
-        let bytes = lz4_flex::block::decompress_into(block, block_values).ok()?;
-        if bytes < block_values.len() {
-            return None;
+        let decompressed_bytes = next_size(&mut stored)?;
+        let mut block_values = values.split_off_mut(..decompressed_bytes)?;
+        while !block_values.is_empty() {
+            let stored_bytes = next_size(&mut stored)?;
+            let part = stored.split_off(..stored_bytes)?;
+            let bytes =
+                lz4_flex::block::decompress_into(part, block_values).ok().filter(|bytes| *bytes > 0)?;
+            block_values = std::mem::take(&mut block_values).get_mut(bytes..)?;
         }
-        stored = rest;
     }
     values.is_empty().then_some(())
 }
@@ -131,11 +137,13 @@ mod tests {
         let mut frames = lz4_flex::frame::FrameEncoder::new(Vec::new());
         frames.write_all(content).unwrap();
         let mut hadoop = Vec::new();
-        for part in content.chunks(content.len() / 3 + 1) {
-            let block = lz4_flex::block::compress(part);
-            hadoop.extend((part.len() as u32).to_be_bytes());
+        for block in content.chunks(content.len() / 3 + 1) {
             hadoop.extend((block.len() as u32).to_be_bytes());
-            hadoop.extend(block);
+            for part in block.chunks(block.len() / 2 + 1) {
+                let part = lz4_flex::block::compress(part);
+                hadoop.extend((part.len() as u32).to_be_bytes());
+                hadoop.extend(part);
+            }
         }
         [
             (PageCodec::Gzip, "gzip", gzip.finish().unwrap()),
