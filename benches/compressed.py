@@ -348,7 +348,7 @@ def main():
         mark = limits.mark(resumed["max"] <= MAX_RESUME_BYTES, f"a resume decompresses {resumed['max'] / 2**20:.2f} MiB")
         print(f"\nA resume at one of {RESUMED_ROWS} random rows of a .jsonl.gz with 1 GiB of content decompresses at most "
               f"{resumed['max'] / 2**20:.2f} MiB{mark} (median {resumed['median'] / 2**20:.2f} MiB).")
-        print("\n| one file | indexing on two cores / on one |")
+        print("\n| one file | indexing on one core / on two |")
         print("|---|---|")
         for name, codec in DIVISIBLE.items():
             print(f"| {name} | {speedup(folder, name, codec):.2f} |")
