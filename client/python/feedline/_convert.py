@@ -231,7 +231,11 @@ class TensorFlow(Converter):
         reject_missing_objects(name, array)
         values = array.tolist()
         if any(isinstance(value, np.ndarray | list) for value in values):
-            return self._tf.ragged.constant([list(value) for value in values])
+            # If all lists are empty, TensorFlow does not find the type of their numbers.
+            types = {value.dtype for value in values if isinstance(value, np.ndarray)}
+            dtype = next(iter(types)) if len(types) == 1 else None
+            is_number = dtype is not None and dtype.kind in "biuf"
+            return self._tf.ragged.constant([list(value) for value in values], dtype=dtype if is_number else None)
         return self._tf.constant(values)
 
 

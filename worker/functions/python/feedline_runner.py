@@ -284,6 +284,8 @@ def _encoded(name, dtype, value):
 
 def to_array(name, values, dtype, shape):
     """Converts values to an array of the declared type and shape. A size of -1 matches any size."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InvalidResult(f"`{name}` is a masked array with missing values; fill them")
     if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
         array = np.asarray(values)
         is_objects = array.dtype == object
@@ -311,14 +313,47 @@ def describe_rows(shape):
     return f"{list(shape[1:])} per row" if len(shape) > 1 else "a single number per row"
 
 
+# Values that NumPy would convert to numbers, by the kind of their dtype.
+_NO_NUMBERS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations", "c": "complex numbers", "V": "structures"}
+
+
 def _from_rows(name, values, dtype):
+    """Converts a list of numbers, which may be NumPy scalars, arrays or lists, to an array."""
+    rows = values if isinstance(values, (list, tuple)) else []
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise InvalidResult(f"`{name}` contains a masked array with missing values; fill them")
     try:
-        is_real = dtype.kind in "iub" and np.asarray(values).dtype.kind in "fc"
-        if is_real:
-            raise InvalidResult(f"`{name}` contains fractions, but {dtype} is declared; round the numbers")
-        return np.asarray(values, dtype)
+        with np.errstate(all="ignore"):
+            found = np.asarray(values)
+            if kind := _NO_NUMBERS.get(found.dtype.kind):
+                raise InvalidResult(f"`{name}` contains {kind}, but {dtype} is declared; convert the values")
+            if found.dtype.kind == "O" and any(value is None for value in found.flat):
+                raise InvalidResult(f"`{name}` contains None, but {dtype} is declared; return a number for each")
+            if found.dtype.kind == "f" and found.size > 0 and dtype.kind in "iub":
+                raise InvalidResult(f"`{name}` contains fractions, but {dtype} is declared; round the numbers")
+            # NumPy converts numbers of its own types without a check.
+            array = found.astype(dtype, copy=False) if found.dtype.kind in "biuf" else np.asarray(values, dtype)
+            lost = _lost_values(found, array)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidResult(f"cannot convert `{name}` to an array of {dtype}: {error}") from None
+    if lost is not None:
+        raise InvalidResult(f"`{name}` contains {lost}, which {dtype} does not represent; declare another dtype")
+    return array
+
+
+def _lost_values(found, array):
+    """Returns the text of a value that is another one in the array; None if there is none. Fractions may be rounded, but not to infinity."""
+    if found.dtype == array.dtype or found.size == 0:
+        return None
+    if found.dtype.kind == "f":
+        is_lost = np.isinf(array) & ~np.isinf(found)
+    elif found.dtype.kind == "O":
+        is_exact = array.dtype.kind != "f"
+        is_lost = np.array([is_exact and value != other for value, other in zip(found.flat, array.flat)])
+    else:
+        # A number that is too large may become the same number again in the opposite conversion.
+        is_lost = (array.astype(found.dtype) != found) | ((array < 0) != (found < 0))
+    return str(found[is_lost.reshape(found.shape)].flat[0]) if is_lost.any() else None
 
 
 def describe(value):

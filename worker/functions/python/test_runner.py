@@ -52,7 +52,16 @@ def test_texts_lists_and_nulls():
         (np.zeros(3, np.int32), [4], "`y` has a single number per row, but [4] per row is declared"),
         (7, [], "`y` has a single number for all rows, but a single number per row is declared"),
         ([1.5, 2, 3], [], "`y` contains fractions, but int32 is declared"),
-        (["a", "b", "c"], [], "cannot convert `y` to an array of int32"),
+        (["a", "b", "c"], [], "`y` contains text, but int32 is declared"),
+        (["1", "2", "3"], [], "`y` contains text, but int32 is declared"),
+        ([1, 2, None], [], "`y` contains None, but int32 is declared"),
+        ([np.int64(1), np.int64(1 << 40), 3], [], "`y` contains 1099511627776, which int32 does not represent"),
+        ([np.array([1, 2]), np.array([3, 1 << 31]), [5, 6]], [2], "`y` contains 2147483648, which int32 does not represent"),
+        ([1, 2, 1 << 70], [], "cannot convert `y` to an array of int32"),
+        ([1, [2], 3], [], "cannot convert `y` to an array of int32"),
+        (np.ma.masked_array([1, 2, 3], [0, 1, 0], dtype=np.int32), [], "`y` is a masked array with missing values"),
+        ([np.ma.masked_array([1, 2], [0, 1], dtype=np.int32)] * 3, [2], "`y` contains a masked array with missing values"),
+        (np.array([1, None, 3], object), [], "`y` contains None, but int32 is declared"),
     ],
 )
 def test_invalid_arrays_are_rejected_with_a_message(results, values, shape, expected):
@@ -71,6 +80,37 @@ def test_arrays_and_lists_are_written_as_declared(results):
     assert np.frombuffer(results._region, np.int64, 3, place["offsets"]).tolist() == [0, 2, 2]
     with pytest.raises(runner.InvalidResult, match="`t` contains None, but text is declared"):
         results.write("t", {"dtype": "text", "shape": []}, ["a", None], 2)
+
+
+@pytest.mark.parametrize(
+    "values, dtype, lost",
+    [
+        ([np.int64(-1)], "uint8", "-1"),
+        ([np.uint64(1 << 63)], "int64", str(1 << 63)),
+        ([np.int64(-1)], "uint64", "-1"),
+        ([2], "bool", "2"),
+        ([(1 << 24) + 1], "float32", str((1 << 24) + 1)),
+        ([(1 << 53) + 1], "float64", str((1 << 53) + 1)),
+        ([1e39], "float32", "1e+39"),
+        ([70_000], "float16", "70000"),
+        ([np.float64(0.1), 2.5, float("inf"), float("nan")], "float32", None),
+        ([True, False], "bool", None),
+        ([0, 1], "bool", None),
+        ([np.uint8(255), 3], "int16", None),
+        ([], "int16", None),
+        ([-1], "float16", None),
+    ],
+)
+def test_numbers_of_lists_are_not_changed(values, dtype, lost):
+    dtype = np.dtype(dtype)
+    if lost is None:
+        array = runner.to_array("y", values, dtype, (len(values),))
+        expected = np.asarray(values, dtype)
+        assert array.dtype == dtype and np.array_equal(array, expected, equal_nan=dtype.kind == "f")
+        return
+    with pytest.raises(runner.InvalidResult, match="`y` contains .*, which .* does not represent") as raised:
+        runner.to_array("y", values, dtype, (len(values),))
+    assert f"contains {lost}," in str(raised.value)
 
 
 def test_a_requirement_matches_more_specific_versions():

@@ -8,8 +8,9 @@ use arrow::buffer::Buffer;
 use feedline_data::manifest::{ShardIndex, ShardValue};
 use feedline_data::schema::{ScalarType, Schema};
 
-use crate::columns::{build_batch, null_column};
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::{cast_exact, merge_failures, row_failures};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::select::Selection;
@@ -102,23 +103,25 @@ pub(crate) async fn read(
     let rows = decoded.batch.num_rows();
     let mut data = decoded.batch.columns().iter();
     let mut columns = Vec::with_capacity(read.schema.fields.len());
+    let mut failures = decoded.failures;
     for field in &read.schema.fields {
         let column = match value_of(&field.name) {
-            Some(value) if value.column_type() == field.column_type => repeat(value, rows),
-            Some(value) => Err(format!(
-                "column `{}` is {} in the listing but {} in the index: run `feedline index --rebuild`",
-                field.name,
-                value.column_type(),
-                field.column_type
-            )),
+            // Other datasets of a mix may have a wider type, or lists.
+            Some(value) => repeat(value, rows)
+                .and_then(|column| cast_exact(&column, &arrow_type(&field.column_type)))
+                .map(|(column, inexact)| {
+                    failures.extend(row_failures(&field.name, inexact, |_| read.block.offset));
+                    column
+                }),
             None => data.next().cloned().ok_or_else(|| format!("the rows have no column `{}`", field.name)),
         };
         columns.push(column.map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?);
     }
+    merge_failures(&mut failures);
     let added = columns.len() - of_data.fields.len();
     let batch = build_batch(read.schema, columns, rows)
         .map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
-    Ok(DecodedBlock { batch, held_bytes: decoded.held_bytes + added * rows * VALUE_BYTES, ..decoded })
+    Ok(DecodedBlock { batch, failures, held_bytes: decoded.held_bytes + added * rows * VALUE_BYTES })
 }
 
 fn find<'a>(values: &'a [ShardValue], name: &str) -> Option<&'a ShardValue> {

@@ -202,12 +202,21 @@ fn common_type(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
         (Tensor { scalar: a, shape }, Tensor { scalar: b, shape: other }) if shape == other => {
             Tensor { scalar: common_scalar(*a, *b)?, shape: shape.clone() }
         }
-        (List(a), List(b)) => List(Box::new(common_type(a, b)?)),
+        (List(a), List(b)) => List(Box::new(common_item(a, b)?)),
         (List(items), single @ (Scalar(_) | Binary)) | (single @ (Scalar(_) | Binary), List(items)) => {
-            List(Box::new(common_type(items, single)?))
+            List(Box::new(common_item(items, single)?))
         }
         _ => return None,
     })
+}
+
+/// Returns the common type of the items of two lists. A single value becomes a list only if it is the value of a row.
+fn common_item(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
+    match (a, b) {
+        (ColumnType::List(a), ColumnType::List(b)) => Some(ColumnType::List(Box::new(common_item(a, b)?))),
+        (ColumnType::List(_), _) | (_, ColumnType::List(_)) => None,
+        _ => common_type(a, b),
+    }
 }
 
 /// Returns the narrowest type that represents the numbers of both types. No type represents all 64-bit integers and also

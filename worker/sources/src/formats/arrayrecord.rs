@@ -19,8 +19,9 @@ use feedline_data::schema::ColumnType;
 use super::decompress::{MAX_DECOMPRESSED_BYTES, off_runtime};
 use super::tfrecord::{SchemaScan, decode_examples};
 use crate::blocks::{BlockBuilder, MAX_BLOCK_ROWS};
-use crate::columns::{build_batch, null_column};
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::cast_values;
 use crate::object::{BufferSpan, Object};
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows::{EncodedRow, RowSet};
@@ -78,9 +79,14 @@ impl FormatReader for ArrayRecordReader {
             }
         };
         let names = selection.data_names(read.schema);
-        let of_records = names.iter().filter(|name| **name == RECORD_COLUMN).count();
-        if of_records == names.len() {
-            return raw_column(&rows, read);
+        // Other datasets of a mix have other columns.
+        let own = read.index.and_then(|index| index.schema.as_ref());
+        let is_own = |column: &str| own.is_none_or(|own| own.get(column).is_some());
+        let own_names = read.schema.names().zip(&names).filter(|(column, _)| is_own(column));
+        let own_names: Vec<&str> = own_names.map(|(_, name)| *name).collect();
+        let of_records = own_names.iter().filter(|name| **name == RECORD_COLUMN).count();
+        if of_records == own_names.len() {
+            return raw_columns(&rows, read, &names);
         }
         if of_records > 0 {
             let reason = "the records of some shards are `tf.train.Example` messages, and those of others are not: list both kinds as two \
@@ -310,18 +316,20 @@ async fn columns(
     Ok(scan.columns())
 }
 
-/// Returns the records as one column of bytes.
-fn raw_column(rows: &RowSet, read: &BlockRead<'_>) -> Result<DecodedBlock, SourceError> {
+/// Returns the records as columns of bytes. `names` are the names of the columns in the data.
+fn raw_columns(rows: &RowSet, read: &BlockRead<'_>, names: &[&str]) -> Result<DecodedBlock, SourceError> {
     let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
     let mut columns: Vec<ArrayRef> = Vec::new();
-    for field in &read.schema.fields {
-        if field.column_type != ColumnType::Binary {
+    for (field, name) in read.schema.fields.iter().zip(names) {
+        if *name != RECORD_COLUMN {
             columns.push(null_column(&field.column_type, rows.rows.len()));
             continue;
         }
         let mut views = Views::binary(&rows.buffers, rows.rows.len());
         rows.rows.iter().try_for_each(|row| views.append(row.span)).map_err(corrupt)?;
-        columns.push(views.finish());
+        // Other datasets of a mix contain lists. Values become lists of one value.
+        let values = cast_values(&views.finish(), &arrow_type(&field.column_type));
+        columns.push(values.map_err(|error| corrupt(error.to_string()))?);
     }
     let batch = build_batch(read.schema, columns, rows.rows.len()).map_err(corrupt)?;
     let held_bytes = rows.held_bytes() + rows.rows.len() * 17;

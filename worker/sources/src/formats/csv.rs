@@ -242,7 +242,10 @@ fn infer(header: &CsvHeader, sample: &[u8]) -> Result<(Vec<ResolvedColumn>, Infe
     let spans = lines::split(LineRule::Csv, sample).map_err(|bad| bad.reason)?;
     let mut rows: Vec<&[u8]> =
         spans.into_iter().take(SAMPLED_ROWS as usize).map(|span| &sample[span]).collect();
-    let schema = match infer(sample) {
+    let sampled = rows.len();
+    rows.retain(|row| !has_text_after_quote(row));
+    let inferred = if rows.len() < sampled { infer(&rows.concat()) } else { infer(sample) };
+    let schema = match inferred {
         Ok((schema, _)) => schema,
         Err(_) => {
             rows.retain(|row| infer(row).is_ok());
@@ -271,7 +274,7 @@ fn code_columns(schema: &ArrowSchema, rows: &[&[u8]]) -> Vec<usize> {
     let types = schema.fields().iter().map(|field| field.data_type());
     let numbers = types.enumerate().filter(|(_, data_type)| data_type.is_numeric()).map(|(column, _)| column);
     let numbers: Vec<usize> = numbers.collect();
-    if numbers.is_empty() || !rows.iter().any(|row| may_have_codes(row)) {
+    if numbers.is_empty() || !rows.iter().any(|row| may_have_codes(row) || !row.is_ascii()) {
         return Vec::new();
     }
     let Ok(texts) = RowDecoder::of_texts(schema, numbers.clone()).decode(rows) else { return Vec::new() };
@@ -284,9 +287,12 @@ fn code_columns(schema: &ArrowSchema, rows: &[&[u8]]) -> Vec<usize> {
 }
 
 /// Whether a number would lose its first digit or its sign as a number of this type. A plus sign among fractions is not part of a
-/// code.
+/// code. Digits of other scripts are text.
 fn is_code(text: &str, data_type: &DataType) -> bool {
     let text = text.trim_ascii();
+    if !text.is_ascii() {
+        return true;
+    }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text).as_bytes();
     let is_integer = digits.iter().all(u8::is_ascii_digit);
     is_integer && (has_leading_zero(digits) || data_type.is_integer() && text.starts_with('+'))
@@ -299,6 +305,26 @@ fn may_have_codes(row: &[u8]) -> bool {
         let start = if at > 0 && row[at - 1] == b'-' { at - 1 } else { at };
         begins_code && matches!(row[..start].trim_ascii_end().last(), None | Some(b',' | b'"'))
     })
+}
+
+/// Whether other text follows the closing quote of a field, as in `"a\"b"`, whose quote is escaped by a backslash.
+fn has_text_after_quote(row: &[u8]) -> bool {
+    if memchr::memchr(b'"', row).is_none() {
+        return false;
+    }
+    let (mut is_quoted, mut is_field_start, mut is_after_quote) = (false, true, false);
+    for &byte in row {
+        match byte {
+            _ if is_quoted => (is_quoted, is_after_quote) = (byte != b'"', byte == b'"'),
+            b'"' if is_field_start || is_after_quote => is_quoted = true,
+            b',' => is_after_quote = false,
+            b'\r' | b'\n' => {}
+            _ if is_after_quote => return true,
+            _ => {}
+        }
+        is_field_start = !is_quoted && byte == b',';
+    }
+    false
 }
 
 /// Converts an inferred type. Numbers and booleans keep their type. All other values, such as dates, are text.
@@ -375,6 +401,12 @@ impl RowDecoder {
 
     fn decode(&self, rows: &[&[u8]]) -> Result<RecordBatch, String> {
         let text = |error: ArrowError| self.failure_reason(&row_error(&error.to_string()));
+        if rows.iter().any(|row| has_text_after_quote(row)) {
+            return Err(
+                "text follows the closing quote of a field: write a quote within a field as two quotes"
+                    .to_owned(),
+            );
+        }
         let mut decoder = ReaderBuilder::new(self.schema.clone())
             .with_header(false)
             .with_batch_size(rows.len() + 1)

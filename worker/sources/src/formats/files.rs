@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use feedline_data::manifest::{Block, ShardIndex};
 use feedline_data::schema::ColumnType;
 
-use crate::columns::{build_batch, null_column};
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
+use crate::exact_cast::cast_values;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
@@ -54,7 +55,7 @@ impl FormatReader for FilesReader {
         let mut held_bytes = 0;
         let mut columns: Vec<ArrayRef> = Vec::new();
         for (field, name) in read.schema.fields.iter().zip(names) {
-            columns.push(match name {
+            let values: ArrayRef = match name {
                 PATH_COLUMN => {
                     Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(&read.shard.url, rows)))
                 }
@@ -72,7 +73,10 @@ impl FormatReader for FilesReader {
                     views.finish()
                 }
                 _ => null_column(&field.column_type, rows),
-            });
+            };
+            // Other datasets of a mix contain lists. Values become lists of one value.
+            let values = cast_values(&values, &arrow_type(&field.column_type));
+            columns.push(values.map_err(|error| SourceError::corrupt(read.shard, 0, error.to_string()))?);
         }
         let batch = build_batch(read.schema, columns, rows)
             .map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;

@@ -71,7 +71,11 @@ impl FormatReader for NpzReader {
             .collect();
         let (schema, columns) = selection.resolve_fixed(shard, &found, &InferenceNotes::default())?;
         let names = selection.data_names(&schema);
-        let arrays: Vec<_> = names.iter().filter_map(|name| archive.find(name)).collect();
+        let mut arrays: Vec<_> = names.iter().filter_map(|name| archive.find(name)).collect();
+        if arrays.is_empty() {
+            // The number of rows is that of another array.
+            arrays.extend(archive.arrays.iter().find_map(|array| archive.find(&array.name)));
+        }
         let blocks = blocks(&arrays).map_err(|reason| SourceError::unsupported(shard, reason))?;
         let schema = (!blocks.is_empty()).then_some(schema);
         Ok(ShardIndex { blocks, schema, columns, ..ShardIndex::default() })
@@ -197,10 +201,13 @@ fn blocks(arrays: &[(&NpzArray, &NpyHeader)]) -> Result<Vec<Block>, String> {
 async fn read_archive(object: &Arc<Object>, selection: &Selection) -> Result<Archive, SourceError> {
     let is_selected = |name: &str| selection.reads(name);
     let (mut arrays, mut selected) = (Vec::new(), Vec::new());
+    let mut first = None;
     for entry in zip::entries(object).await? {
         let Some(name) = entry.name.strip_suffix(".npy").map(str::to_owned) else { continue };
         if is_selected(&name) {
             selected.push((arrays.len(), entry));
+        } else if arrays.is_empty() {
+            first = Some((0, entry));
         }
         let header = Err("the array is not selected".to_owned());
         arrays.push(NpzArray { name, member: ZipMember::default(), header });
@@ -208,6 +215,10 @@ async fn read_archive(object: &Arc<Object>, selection: &Selection) -> Result<Arc
     if arrays.is_empty() {
         let reason = "the archive has no arrays: write it with `np.savez`";
         return Err(SourceError::unsupported(object.shard(), reason));
+    }
+    if selected.is_empty() {
+        // Its header contains the number of rows.
+        selected.extend(first);
     }
     selected.sort_by_key(|(_, entry)| entry.header);
     for batch in selected.chunks(MAX_BATCH_MEMBERS) {

@@ -130,14 +130,29 @@ impl ArrowFooter {
                 footer.batches.len()
             )));
         }
+        footer.read_dictionaries(object, dictionaries).await?;
+        Ok(Some(footer))
+    }
+
+    /// Reads the dictionaries, whose total size after decompression is limited.
+    pub(super) async fn read_dictionaries(
+        &mut self,
+        object: &Object,
+        dictionaries: Vec<MessageLocation>,
+    ) -> Result<(), SourceError> {
         let mut total = 0_u64;
         for location in dictionaries {
+            let offset = location.range().start;
+            let corrupt = |reason| SourceError::corrupt(object.shard(), offset, reason);
             let bytes = object.read(location.range()).await?;
             let size = location.decompressed_bytes(&bytes).map_err(corrupt)?;
             total = total.saturating_add(size.unwrap_or(location.body_bytes));
-            footer.dictionaries.push((location, Buffer::from(bytes)));
+            if total > MAX_DICTIONARY_BYTES {
+                return Err(corrupt(dictionary_error()));
+            }
+            self.dictionaries.push((location, Buffer::from(bytes)));
         }
-        if total > MAX_DICTIONARY_BYTES { Err(corrupt(dictionary_error())) } else { Ok(Some(footer)) }
+        Ok(())
     }
 
     /// Creates the footer of a file without record batches and dictionaries. Returns `None` if the numbers are big-endian, because the

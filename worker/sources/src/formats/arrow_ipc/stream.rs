@@ -86,9 +86,7 @@ pub(super) async fn read_header(object: &Object) -> Result<ArrowFooter, SourceEr
                 MessageKind::Schema => break,
             }
         }
-        for location in dictionaries {
-            footer.dictionaries.push((location, Buffer::from(object.read(location.range()).await?)));
-        }
+        footer.read_dictionaries(object, dictionaries).await?;
     }
     Ok(footer)
 }
@@ -96,9 +94,13 @@ pub(super) async fn read_header(object: &Object) -> Result<ArrowFooter, SourceEr
 fn has_dictionary(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(..) => true,
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            has_dictionary(item.data_type())
-        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _)
+        | DataType::RunEndEncoded(_, item) => has_dictionary(item.data_type()),
         DataType::Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
         _ => false,
     }

@@ -214,6 +214,23 @@ async fn narrow_numbers_of_other_datasets_do_not_round_values() {
     }
 }
 
+#[tokio::test]
+async fn text_after_a_closing_quote_fails_the_row() {
+    let text = b"a,b\n\"he said \\\"hi\\\"\",2\n\"x\"\"y\" ,3\n\"x\"\"y\",4\r\n5\" disk,\"6\"\n";
+    let all = fixture(text, Format::Csv, &[]).read_all().await;
+    assert_eq!(all.columns(), "a: text, b: int64");
+    assert_eq!(all.rows(), ["null|null", "null|null", "x\"y|4", "5\" disk|6"]);
+    for failure in all.failures() {
+        assert!(failure.reason.starts_with("text follows the closing quote of a field"), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn digits_of_other_scripts_are_text() {
+    let all = fixture("x,y\n１２,1\n３,2\n".as_bytes(), Format::Csv, &[]).read_all().await;
+    assert_eq!((all.columns().as_str(), all.failures().len()), ("x: text, y: int64", 0));
+}
+
 #[test]
 fn rows_with_codes_are_found() {
     for row in ["02139", "1,02139,x", "\"-007\"", "a, 00 ", "+5", "x,+49"] {
