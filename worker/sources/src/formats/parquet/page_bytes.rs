@@ -1,6 +1,6 @@
 //! The memory that the pages of a block need.
 
-use parquet::basic::Type;
+use parquet::basic::{Encoding, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 /// Size of the largest fixed-size part of a value in memory, which is a view.
@@ -48,10 +48,12 @@ impl PageBytes {
     }
 }
 
-/// Whether the values of a column chunk are decoded as views of their pages.
+/// Whether the values of a column chunk are decoded as views of their pages. Values that share the beginning of the value before them
+/// are copied.
 pub(super) fn has_views(chunk: &ColumnChunkMetaData) -> bool {
     let descriptor = chunk.column_descr();
-    descriptor.physical_type() == Type::BYTE_ARRAY && descriptor.max_rep_level() == 0
+    let has_prefixes = chunk.encodings().any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY);
+    descriptor.physical_type() == Type::BYTE_ARRAY && descriptor.max_rep_level() == 0 && !has_prefixes
 }
 
 /// Returns the size of the decoded values of a column chunk in bytes, without texts and bytes that remain in their pages.
@@ -65,7 +67,7 @@ pub(super) fn fixed_bytes(chunk: &ColumnChunkMetaData) -> u64 {
         Type::INT96 | Type::BYTE_ARRAY => VIEW_BYTES,
     };
     let fixed = u64::try_from(chunk.num_values()).unwrap_or(0).saturating_mul(value_bytes);
-    // The texts of lists are copied, also those that a dictionary contains only once.
+    // The texts of lists are copied, also those that a dictionary contains only once. Some writers do not state this size.
     let copied = chunk.unencoded_byte_array_data_bytes().filter(|_| !has_views(chunk)).unwrap_or(0);
     fixed.saturating_add(u64::try_from(copied).unwrap_or(0))
 }

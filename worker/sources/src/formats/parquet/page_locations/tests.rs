@@ -5,7 +5,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::Float32Type;
 use feedline_data::manifest::Shard;
 use feedline_data::pipeline::Format;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
 };
@@ -226,5 +226,26 @@ async fn damaged_headers_are_errors_and_never_other_rows() {
         // A byte of a value may differ, because the file has no checksums.
         let differing = read.iter().zip(&expected).filter(|(read, expected)| read != expected).count();
         assert!(read.is_empty() || read.len() == expected.len() && differing <= 2, "byte {at}: {differing}");
+    }
+}
+
+/// The values repeat the beginning of the value before them, so that their pages are small.
+#[tokio::test]
+async fn values_with_shared_prefixes_count_at_their_decoded_size() {
+    let (rows, prefix) = (20_000_usize, "a prompt that all rows begin with ".repeat(90));
+    let texts = StringArray::from_iter_values((0..rows).map(|row| format!("{prefix}{row}")));
+    let batch = RecordBatch::try_from_iter([("text", std::sync::Arc::new(texts) as ArrayRef)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::DELTA_BYTE_ARRAY);
+    let bytes = write(&batch, properties.build());
+    let fixture = parquet(&bytes);
+    let shard = fixture.index().await.unwrap();
+    assert!(bytes.len() < 1 << 20 && shard.index.blocks.len() > 1, "{} bytes", bytes.len());
+    for at in 0..shard.index.blocks.len() {
+        let block = fixture.read(&shard, at, None).await.unwrap();
+        let peak = peak_bytes(&fixture, &shard, at).await.unwrap();
+        assert!(peak as usize >= block.held_bytes, "block {at}: {peak} of {}", block.held_bytes);
     }
 }
