@@ -1,0 +1,72 @@
+//! What an ended job keeps of its specification. The last ended jobs are part of every snapshot, and a specification may have 4 MiB.
+
+use feedline_data::checkpoint::Position;
+use feedline_data::layout::Layout;
+use feedline_data::messages::JobSpec;
+use feedline_data::pipeline::{Format, Pipeline, PipelineId, Source};
+use serde::{Deserialize, Serialize};
+
+use super::job::TrackedJob;
+
+/// Maximum size in bytes of a specification that an ended job keeps. Those of most jobs are smaller, so that late consumers receive
+/// the details of a completed job.
+const MAX_KEPT_SPEC_BYTES: usize = 64 << 10;
+
+/// What the position of an ended job needs of a pipeline that is no longer stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DroppedPipeline {
+    /// The id of the pipeline.
+    pub(crate) pipeline: PipelineId,
+    /// The layout of the job, without weight changes.
+    pub(crate) layout: Layout,
+}
+
+impl TrackedJob {
+    /// Drops the pipeline and most of the start position of an ended job, if its specification is large. The decision depends only
+    /// on records, so all coordinators make the same one.
+    pub(crate) fn drop_large_spec(&mut self) {
+        if self.dropped_pipeline.is_some() || spec_bytes(&self.spec) <= MAX_KEPT_SPEC_BYTES {
+            return;
+        }
+        let is_indexed = self.layout.is_some();
+        // A job has no position before its dataset is indexed.
+        self.dropped_pipeline = is_indexed.then(|| self.spec.pipeline.id());
+        self.spec.pipeline = without_rows(&self.spec.pipeline);
+        self.spec.start = self.spec.start.take().filter(|_| is_indexed).map(without_ranges);
+    }
+
+    /// Returns the id of the pipeline, also after the pipeline was dropped.
+    pub(crate) fn pipeline_id(&self) -> PipelineId {
+        self.dropped_pipeline.clone().unwrap_or_else(|| self.spec.pipeline.id())
+    }
+
+    /// Returns what a snapshot contains instead of a dropped pipeline.
+    pub(crate) fn dropped_pipeline_record(&self) -> Option<Box<DroppedPipeline>> {
+        let (pipeline, layout) = (self.dropped_pipeline.clone()?, self.layout.as_ref()?);
+        let layout = Layout { mix_changes: Vec::new(), ..layout.clone() };
+        Some(Box::new(DroppedPipeline { pipeline, layout }))
+    }
+}
+
+fn spec_bytes(spec: &JobSpec) -> usize {
+    serde_json::to_vec(spec).expect("a specification is plain data").len()
+}
+
+/// Returns the parts of a pipeline that do not depend on its source and its operators.
+fn without_rows(pipeline: &Pipeline) -> Pipeline {
+    Pipeline {
+        name: pipeline.name.clone(),
+        source: Source::new(Format::Files, ""),
+        seed: pipeline.seed,
+        shuffle: pipeline.shuffle.clone(),
+        order: pipeline.order,
+        on_error: pipeline.on_error,
+        operators: Vec::new(),
+    }
+}
+
+/// Returns a start position with the streams, which the lookup of steps needs, and the length of splits.
+fn without_ranges(start: Position) -> Position {
+    let split_rows = start.stored_split_rows();
+    Position { open_ranges: Vec::new(), mix: Vec::new(), growth: None, ranges: None, split_rows, ..start }
+}
