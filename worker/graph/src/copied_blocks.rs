@@ -129,7 +129,8 @@ impl CopiedBlocks {
                 // Nothing else removes the file, and a file that remains is removed with the directory.
                 let _ = std::fs::remove_file(path);
             }
-            let created = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&target);
+            let created =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&target);
             created.and_then(|mut file| file.write_all(&bytes)).inspect_err(|_| {
                 // A full disk leaves a part of the block.
                 let _ = std::fs::remove_file(&target);

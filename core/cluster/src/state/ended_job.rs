@@ -6,8 +6,6 @@ use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::{Format, Pipeline, PipelineId, Source};
 use serde::{Deserialize, Serialize};
 
-use super::job::TrackedJob;
-
 /// Maximum size in bytes of a specification that an ended job keeps. Those of most jobs are smaller, so that late consumers receive
 /// the details of a completed job.
 const MAX_KEPT_SPEC_BYTES: usize = 64 << 10;
@@ -21,31 +19,23 @@ pub struct DroppedPipeline {
     pub(crate) layout: Layout,
 }
 
-impl TrackedJob {
-    /// Drops the pipeline and most of the start position of an ended job, if its specification is large. The decision depends only
-    /// on records, so all coordinators make the same one.
-    pub(crate) fn drop_large_spec(&mut self) {
-        if self.dropped_pipeline.is_some() || spec_bytes(&self.spec) <= MAX_KEPT_SPEC_BYTES {
-            return;
-        }
-        let is_indexed = self.layout.is_some();
-        // A job has no position before its dataset is indexed.
-        self.dropped_pipeline = is_indexed.then(|| self.spec.pipeline.id());
-        self.spec.pipeline = without_rows(&self.spec.pipeline);
-        self.spec.start = self.spec.start.take().filter(|_| is_indexed).map(without_ranges);
+impl DroppedPipeline {
+    pub(crate) fn new(pipeline: PipelineId, layout: &Layout) -> Self {
+        Self { pipeline, layout: Layout { mix_changes: Vec::new(), ..layout.clone() } }
     }
+}
 
-    /// Returns the id of the pipeline, also after the pipeline was dropped.
-    pub(crate) fn pipeline_id(&self) -> PipelineId {
-        self.dropped_pipeline.clone().unwrap_or_else(|| self.spec.pipeline.id())
+/// Drops the pipeline and most of the start position of an ended job, if its specification is large. Returns the id of a dropped
+/// pipeline, unless the dataset was never indexed, because such a job has no position. The decision depends only on records, so all
+/// coordinators make the same one.
+pub(crate) fn drop_large_spec(spec: &mut JobSpec, is_indexed: bool) -> Option<PipelineId> {
+    if spec_bytes(spec) <= MAX_KEPT_SPEC_BYTES {
+        return None;
     }
-
-    /// Returns what a snapshot contains instead of a dropped pipeline.
-    pub(crate) fn dropped_pipeline_record(&self) -> Option<Box<DroppedPipeline>> {
-        let (pipeline, layout) = (self.dropped_pipeline.clone()?, self.layout.as_ref()?);
-        let layout = Layout { mix_changes: Vec::new(), ..layout.clone() };
-        Some(Box::new(DroppedPipeline { pipeline, layout }))
-    }
+    let pipeline = is_indexed.then(|| spec.pipeline.id());
+    spec.pipeline = without_rows(&spec.pipeline);
+    spec.start = spec.start.take().filter(|_| is_indexed).map(without_ranges);
+    pipeline
 }
 
 fn spec_bytes(spec: &JobSpec) -> usize {

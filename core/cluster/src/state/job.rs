@@ -59,7 +59,7 @@ impl TouchedStreams {
 #[derive(Debug)]
 pub(crate) struct TrackedJob {
     pub(crate) id: JobId,
-    /// The specification; see [`Self::drop_large_spec`] for that of an ended job.
+    /// The specification. [`super::ended_job`] describes what an ended job keeps of it.
     pub(crate) spec: JobSpec,
     /// The id of the pipeline, if the job has ended and dropped it.
     pub(crate) dropped_pipeline: Option<PipelineId>,
@@ -375,7 +375,7 @@ impl TrackedJob {
         Some(Position {
             mix: layout.mix_changes_from(epoch).to_vec(),
             version: POSITION_VERSION,
-            pipeline: self.pipeline_id(),
+            pipeline: self.dropped_pipeline.clone().unwrap_or_else(|| self.spec.pipeline.id()),
             dataset: dataset.fingerprint.clone(),
             content: dataset.content.clone(),
             order: self.spec.pipeline.order,

@@ -7,7 +7,7 @@ use feedline_data::manifest::DatasetSummary;
 use feedline_data::mix::MixChange;
 use feedline_data::segments::Segment;
 
-use super::ended_job::DroppedPipeline;
+use super::ended_job::{DroppedPipeline, drop_large_spec};
 use super::job::{TouchedStreams, TrackedJob};
 use super::job_growth::JobGrowth;
 use super::open_splits::{OpenSplit, OpenSplits};
@@ -64,7 +64,9 @@ impl TrackedJob {
                 self.lease_ages.clear();
                 self.late_splits.clear();
                 self.suspects = SuspectSplits::default();
-                self.drop_large_spec();
+                if self.dropped_pipeline.is_none() {
+                    self.dropped_pipeline = drop_large_spec(&mut self.spec, self.layout.is_some());
+                }
             }
         }
     }
@@ -253,8 +255,9 @@ impl TrackedJob {
         let job = self.id;
         let mut records = vec![Record::Opened { job, spec: Box::new(self.spec.clone()) }];
         if let Some(dataset) = &self.dataset {
-            let (dataset, dropped) = (Box::new(dataset.clone()), self.dropped_pipeline_record());
-            records.push(Record::DatasetIndexed { job, dataset, dropped });
+            let dropped = self.dropped_pipeline.clone().zip(self.layout.as_ref());
+            let dropped = dropped.map(|(pipeline, layout)| Box::new(DroppedPipeline::new(pipeline, layout)));
+            records.push(Record::DatasetIndexed { job, dataset: Box::new(dataset.clone()), dropped });
             let open = self.open_splits.iter().map(|(split, open)| (split, open.consumer, open.offset));
             records.push(Record::Progress {
                 job,
