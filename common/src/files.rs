@@ -1,9 +1,9 @@
 //! Atomic and durable replacement of files: after a crash, a full disk or concurrent writes, a file has either its old or its
-//! new content.
+//! new content. Also creates folders and files that only their owner can use.
 
-use std::fs::{self, DirEntry, File, Permissions};
+use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,6 +59,21 @@ pub fn create_incomplete_file(path: &Path, access: FileAccess) -> io::Result<Nam
         .prefix(&prefix)
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder_of(path))
+}
+
+/// Creates a folder and its missing parents with mode 0700. Existing folders keep their mode.
+///
+/// # Errors
+/// Returns file system errors.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Returns options that create a file with mode 0600. An existing file keeps its mode.
+pub fn private_file_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
 }
 
 /// Removes incomplete files that killed processes have left in `folder`. The final names of these files end with `suffix`.

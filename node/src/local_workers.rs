@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use feedline_common::files::create_private_folder;
 use feedline_proto::CoordinatorService;
 use feedline_worker::{DEFAULT_MAX_FETCHES, ObjectAccess, ProcessClock, RunningWorker, WorkerSettings};
 use tokio::time::Instant;
@@ -54,7 +55,7 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
 
 /// Creates the cache directory if it is missing and checks that it is writable, before a worker starts.
 pub(crate) fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
-    let usable = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+    let usable = create_private_folder(folder).and_then(|()| tempfile::tempfile_in(folder));
     usable.map(drop).map_err(|error| {
         let folder = folder.display();
         Failure::failed(format!(

@@ -106,3 +106,21 @@ fn only_old_incomplete_files_are_removed() {
     remove_incomplete_files(root.path(), ".index");
     assert_eq!(names(root.path()), ["key.index", "other.index.newDeF", "theirs.newGhI"]);
 }
+
+#[test]
+fn private_folders_and_files_belong_to_their_owner_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("cache/rows");
+    create_private_folder(&folder).unwrap();
+    assert_eq!((mode_of(&root.path().join("cache")), mode_of(&folder)), (0o700, 0o700));
+    let path = folder.join("file");
+    let open = || private_file_options().create(true).truncate(true).write(true).open(&path).unwrap();
+    open();
+    assert_eq!(mode_of(&path), 0o600);
+    for existing in [&folder, &path] {
+        fs::set_permissions(existing, Permissions::from_mode(0o750)).unwrap();
+    }
+    create_private_folder(&folder).unwrap();
+    open();
+    assert_eq!((mode_of(&folder), mode_of(&path)), (0o750, 0o750));
+}

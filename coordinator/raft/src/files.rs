@@ -1,7 +1,8 @@
 //! Checks and syncs of directories, and messages for file system errors.
 
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A directory cannot be used.
@@ -26,7 +27,7 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a directory if it is missing and checks that it is writable. `flag` sets the directory.
+/// Creates a directory with mode 0700 if it is missing and checks that it is writable. `flag` sets the directory.
 ///
 /// # Errors
 /// Returns an error if the directory is not writable.
@@ -35,7 +36,10 @@ pub fn prepare_directory(
     purpose: &'static str,
     flag: &'static str,
 ) -> Result<(), DirectoryError> {
-    fs::create_dir_all(path)
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
         .and_then(|()| tempfile::Builder::new().prefix(".feedline-probe").tempfile_in(path))
         .map(drop)
         .map_err(|error| DirectoryError {
@@ -44,6 +48,13 @@ pub fn prepare_directory(
             reason: error_reason(&error),
             flag,
         })
+}
+
+/// Returns options that create a file with mode 0600. An existing file keeps its mode.
+pub(crate) fn private_file_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
 }
 
 /// Returns the text of a system error without its error number.
@@ -67,6 +78,7 @@ pub fn write_error_fix(error: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::thread;
 
     #[test]

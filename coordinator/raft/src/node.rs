@@ -35,10 +35,12 @@ use crate::entry::EntryPayload;
 use crate::members::{MemberId, Members, removed_member};
 use crate::persisted::{LogWrite, PersistedState};
 use crate::snapshot::AppliedState;
-use crate::storage::MemoryStorage;
+use crate::storage::{MemoryStorage, entry_bytes};
 
 /// The log is compacted when its entries are this many times as large as its snapshot.
 const COMPACTION_GROWTH_FACTOR: u64 = 4;
+/// Maximum size of the entries before a snapshot that stay in memory, unless the snapshot is larger.
+const MIN_KEPT_BYTES: u64 = 8 << 20;
 /// Number of ticks between two heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
 /// Maximum size of the entries in one message.
@@ -397,7 +399,9 @@ impl RaftNode {
         let data = self.applied.snapshot().to_bytes();
         self.snapshot_bytes = data.len() as u64;
         let storage = self.node.mut_store();
-        storage.compact(self.applied.index, data.into(), self.settings.kept_entries);
+        // A member that lacks more bytes than these is sent the snapshot.
+        let kept_bytes = MIN_KEPT_BYTES.max(self.snapshot_bytes);
+        storage.compact(self.applied.index, data.into(), self.settings.kept_entries, kept_bytes);
         let stored = storage.stored();
         self.log_bytes = stored.entries.iter().map(entry_bytes).sum();
         self.hard_state_changed = false;
@@ -479,11 +483,6 @@ impl RaftNode {
     fn is_alone(&self) -> bool {
         self.node.store().conf_state().voters == [self.id.get()] && !self.is_joint()
     }
-}
-
-/// Returns the size of an entry without the overhead of its encoding.
-fn entry_bytes(entry: &Entry) -> u64 {
-    (entry.data.len() + entry.context.len()) as u64
 }
 
 #[cfg(test)]

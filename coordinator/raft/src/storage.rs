@@ -77,15 +77,15 @@ impl MemoryStorage {
     }
 
     /// Installs `data`, the state up to `index`, as the snapshot. Drops the entries before the snapshot except for the last
-    /// `kept`.
-    pub(crate) fn compact(&mut self, index: u64, data: Bytes, kept: u64) {
+    /// `kept`, which together have at most `kept_bytes`.
+    pub(crate) fn compact(&mut self, index: u64, data: Bytes, kept: u64, kept_bytes: u64) {
         let Ok(term) = self.term(index) else { return };
         let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let meta = snapshot.mut_metadata();
         (meta.index, meta.term) = (index, term);
         meta.set_conf_state(self.conf_state.clone());
         self.snapshot = snapshot;
-        let cut = index.saturating_sub(kept);
+        let cut = index.saturating_sub(self.last_entries(index, kept, kept_bytes));
         if cut > self.previous.0
             && let Ok(term) = self.term(cut)
         {
@@ -94,9 +94,26 @@ impl MemoryStorage {
         }
     }
 
+    /// Returns the number of the last entries up to `index`, at most `kept` with together at most `kept_bytes`.
+    fn last_entries(&self, index: u64, kept: u64, kept_bytes: u64) -> u64 {
+        let applied = index.saturating_sub(self.previous.0) as usize;
+        let mut bytes = 0;
+        let last = self.entries.iter().take(applied).rev().take(kept as usize);
+        let fitting = last.take_while(|entry| {
+            bytes += entry_bytes(entry);
+            bytes <= kept_bytes
+        });
+        fitting.count() as u64
+    }
+
     fn last(&self) -> u64 {
         self.previous.0 + self.entries.len() as u64
     }
+}
+
+/// Returns the size of an entry without the overhead of its encoding.
+pub(crate) fn entry_bytes(entry: &Entry) -> u64 {
+    (entry.data.len() + entry.context.len()) as u64
 }
 
 impl RaftStorage for MemoryStorage {
@@ -145,5 +162,26 @@ impl RaftStorage for MemoryStorage {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         }
         Ok(self.snapshot.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_small_entries_before_a_snapshot_stay() {
+        let first_after_compaction = |kept: u64, kept_bytes: u64| {
+            let mut storage = MemoryStorage::new(PersistedState::default());
+            let entry = |index| Entry { index, data: vec![0; 100].into(), ..Entry::default() };
+            storage.append(&(1..=5).map(entry).collect::<Vec<_>>());
+            storage.compact(4, Bytes::new(), kept, kept_bytes);
+            assert_eq!(storage.last_index().unwrap(), 5);
+            storage.first_index().unwrap()
+        };
+        assert_eq!(first_after_compaction(10, 1_000), 1);
+        assert_eq!(first_after_compaction(1, 1_000), 4);
+        assert_eq!(first_after_compaction(10, 250), 3);
+        assert_eq!(first_after_compaction(10, 99), 5);
     }
 }

@@ -57,6 +57,7 @@ use self::records::Record;
 pub use self::replicated_state::ReplicatedState;
 pub use self::settings::{ClusterLimits, ClusterSettings};
 use self::state::deadlines::Deadlines;
+pub use self::state::ended_job::DroppedPipeline;
 use self::state::group_commits::GroupCommits;
 use self::state::isolated_worker::IsolatedWorker;
 use self::state::job::TrackedJob;

@@ -372,7 +372,7 @@ impl Cluster {
         if let Some(found) = self.jobs.get_mut(&job) {
             found.first_record = FirstRecordWait::default();
         }
-        self.record(Record::DatasetIndexed { job, dataset: Box::new(dataset) }, ready);
+        self.record(Record::DatasetIndexed { job, dataset: Box::new(dataset), dropped: None }, ready);
         if let Some(found) = self.jobs.get_mut(&job) {
             found.watch_epoch(false);
         }

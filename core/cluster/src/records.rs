@@ -9,6 +9,7 @@ use feedline_data::mix::MixChange;
 use feedline_data::segments::Segment;
 use serde::{Deserialize, Serialize};
 
+use crate::state::ended_job::DroppedPipeline;
 use crate::state::slot_ownership::SlotOwnership;
 use crate::state::suspects::LostWorkers;
 
@@ -33,6 +34,9 @@ pub enum Record {
         job: JobId,
         /// The dataset.
         dataset: Box<DatasetSummary>,
+        /// In a compacted log: what remains of the pipeline of an ended job, if the pipeline was dropped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dropped: Option<Box<DroppedPipeline>>,
     },
     /// Splits were leased to a worker.
     Granted {

@@ -4,6 +4,7 @@
 pub(crate) mod candidates;
 pub(crate) mod consumer;
 pub(crate) mod deadlines;
+pub(crate) mod ended_job;
 pub(crate) mod first_record;
 pub(crate) mod graph_workers;
 pub(crate) mod group_commits;

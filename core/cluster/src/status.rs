@@ -35,6 +35,12 @@ impl Cluster {
             let message = format!("job {id} is still preparing; retry");
             return Reply::Rejected(ServiceError::new(ServiceErrorKind::Unavailable, message));
         };
+        if job.dropped_pipeline.is_some() {
+            let message = format!(
+                "job {id} has ended, and its pipeline is too large to be stored after the end; open the job again"
+            );
+            return Reply::Rejected(ServiceError::new(ServiceErrorKind::NotFound, message));
+        }
         Reply::Details(Box::new(JobDetails {
             job: id,
             pipeline: job.spec.pipeline.clone(),

@@ -4,6 +4,7 @@
 mod changing;
 mod committing;
 mod empty;
+mod ended;
 mod first_record;
 mod granting;
 mod graphs;
@@ -221,6 +222,7 @@ fn spec(batch: u32, consumers: u32) -> JobSpec {
         audit: false,
         reindex: false,
         accept_reuploaded: false,
+        accept_changed_pipeline: false,
         index_only: false,
         weight: 1.0,
         elastic: false,

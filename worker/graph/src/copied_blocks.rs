@@ -2,10 +2,10 @@
 //! is written. The blocks that were not used for the longest time are removed when the copies exceed their limit.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -129,7 +129,9 @@ impl CopiedBlocks {
                 // Nothing else removes the file, and a file that remains is removed with the directory.
                 let _ = std::fs::remove_file(path);
             }
-            std::fs::write(&target, &bytes).inspect_err(|_| {
+            let created =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&target);
+            created.and_then(|mut file| file.write_all(&bytes)).inspect_err(|_| {
                 // A full disk leaves a part of the block.
                 let _ = std::fs::remove_file(&target);
             })

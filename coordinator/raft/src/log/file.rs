@@ -1,6 +1,6 @@
 //! The log file, and the lock against a second coordinator.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::LogError;
 use super::frames::{self, FileHeader};
-use crate::files::{DirectoryError, error_reason, prepare_directory, sync_folder_of, write_error_fix};
+use crate::files::{
+    DirectoryError, error_reason, prepare_directory, private_file_options, sync_folder_of, write_error_fix,
+};
 use crate::members::MemberId;
 use crate::persisted::{LogWrite, PersistedState};
 
@@ -182,7 +184,7 @@ impl FileLog {
         let part = incomplete_path(&self.path);
         let written = || {
             let mut file =
-                OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&part)?;
+                private_file_options().create(true).truncate(true).read(true).write(true).open(&part)?;
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&part, &self.path)?;
@@ -227,7 +229,7 @@ fn take_lock(folder: &Path) -> Result<File, LogError> {
         path: folder.to_owned(),
         reason: error_reason(&error),
     };
-    let lock = OpenOptions::new()
+    let lock = private_file_options()
         .create(true)
         .truncate(false)
         .write(true)
@@ -241,7 +243,7 @@ fn take_lock(folder: &Path) -> Result<File, LogError> {
 }
 
 fn read(path: &Path) -> io::Result<(File, Vec<u8>)> {
-    let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+    let mut file = private_file_options().create(true).truncate(false).read(true).write(true).open(path)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok((file, bytes))

@@ -1,6 +1,7 @@
 //! Tests of the log: acknowledged writes survive crashes, and corruption is an error.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use feedline_cluster::ClusterSettings;
@@ -245,6 +246,23 @@ fn a_write_error_names_the_remedy() {
         error.to_string(),
         "cannot write the coordinator's log /data/records.log: No space left on device; free some disk space; no acknowledged data is lost"
     );
+}
+
+#[test]
+fn only_the_owner_can_read_a_log() {
+    let root = TempDir::new().unwrap();
+    let folder = root.path().join("data");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (mut log, _) = FileLog::open(&folder, id(9)).unwrap();
+    log.write(&mut writes()).unwrap();
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(["records.log", "lock"].map(|name| mode(&folder.join(name))), [0o600; 2]);
+    log.write(&mut vec![LogWrite::Compact(Box::new(after(&writes())))]).unwrap();
+    assert_eq!(mode(&folder.join("records.log")), 0o600);
+    drop(log);
+    fs::set_permissions(&folder, Permissions::from_mode(0o750)).unwrap();
+    FileLog::open(&folder, id(9)).unwrap();
+    assert_eq!(mode(&folder), 0o750, "an existing folder keeps its mode");
 }
 
 /// Returns the names of the jobs that a snapshot contains.

@@ -12,6 +12,7 @@ use crate::effects::MembershipChange;
 
 mod addresses;
 mod joining;
+mod large_jobs;
 mod leader_transfer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -367,6 +367,7 @@ fn build_job(
         audit: true,
         reindex: dice.chance(100),
         accept_reuploaded: false,
+        accept_changed_pipeline: false,
         index_only: false,
         weight: 1.0,
         elastic: false,

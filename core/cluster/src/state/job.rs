@@ -10,7 +10,7 @@ use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::messages::samples::TopicSample;
 use feedline_data::messages::{JobSpec, JobState, MAX_WANTED_SPLITS, WorkerJobStats};
-use feedline_data::pipeline::OrderMode;
+use feedline_data::pipeline::{OrderMode, PipelineId};
 
 use super::candidates::CandidateQueue;
 use super::consumer::TrackedConsumer;
@@ -59,7 +59,10 @@ impl TouchedStreams {
 #[derive(Debug)]
 pub(crate) struct TrackedJob {
     pub(crate) id: JobId,
+    /// The specification. [`super::ended_job`] describes what an ended job keeps of it.
     pub(crate) spec: JobSpec,
+    /// The id of the pipeline, if the job has ended and dropped it.
+    pub(crate) dropped_pipeline: Option<PipelineId>,
     pub(crate) dataset: Option<DatasetSummary>,
     pub(crate) layout: Option<Layout>,
     /// The final state; `None` while the job is preparing or running.
@@ -125,6 +128,7 @@ impl TrackedJob {
         Self {
             id,
             spec,
+            dropped_pipeline: None,
             dataset: None,
             layout: None,
             end_state: None,
@@ -371,7 +375,7 @@ impl TrackedJob {
         Some(Position {
             mix: layout.mix_changes_from(epoch).to_vec(),
             version: POSITION_VERSION,
-            pipeline: self.spec.pipeline.id(),
+            pipeline: self.dropped_pipeline.clone().unwrap_or_else(|| self.spec.pipeline.id()),
             dataset: dataset.fingerprint.clone(),
             content: dataset.content.clone(),
             order: self.spec.pipeline.order,

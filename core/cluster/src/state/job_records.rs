@@ -7,6 +7,7 @@ use feedline_data::manifest::DatasetSummary;
 use feedline_data::mix::MixChange;
 use feedline_data::segments::Segment;
 
+use super::ended_job::{DroppedPipeline, drop_large_spec};
 use super::job::{TouchedStreams, TrackedJob};
 use super::job_growth::JobGrowth;
 use super::open_splits::{OpenSplit, OpenSplits};
@@ -20,9 +21,9 @@ impl TrackedJob {
     pub(crate) fn apply(&mut self, record: &Record, now: Millis) {
         match record {
             Record::Opened { .. } => {}
-            Record::DatasetIndexed { dataset, .. } => {
+            Record::DatasetIndexed { dataset, dropped, .. } => {
                 self.last_seen = now;
-                self.apply_dataset_indexed(dataset, now);
+                self.apply_dataset_indexed(dataset, dropped.as_deref(), now);
             }
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
@@ -63,6 +64,9 @@ impl TrackedJob {
                 self.lease_ages.clear();
                 self.late_splits.clear();
                 self.suspects = SuspectSplits::default();
+                if self.dropped_pipeline.is_none() {
+                    self.dropped_pipeline = drop_large_spec(&mut self.spec, self.layout.is_some());
+                }
             }
         }
     }
@@ -96,8 +100,15 @@ impl TrackedJob {
         });
     }
 
-    fn apply_dataset_indexed(&mut self, dataset: &DatasetSummary, now: Millis) {
-        let mut layout = layout_of(&self.spec, dataset);
+    fn apply_dataset_indexed(
+        &mut self,
+        dataset: &DatasetSummary,
+        dropped: Option<&DroppedPipeline>,
+        now: Millis,
+    ) {
+        self.dropped_pipeline = dropped.map(|dropped| dropped.pipeline.clone());
+        let mut layout =
+            dropped.map_or_else(|| layout_of(&self.spec, dataset), |dropped| dropped.layout.clone());
         let start = self.spec.start.as_ref();
         layout.mix_changes = start.map(|start| start.mix.clone()).unwrap_or_default();
         let position = |stream: u32| {
@@ -244,7 +255,9 @@ impl TrackedJob {
         let job = self.id;
         let mut records = vec![Record::Opened { job, spec: Box::new(self.spec.clone()) }];
         if let Some(dataset) = &self.dataset {
-            records.push(Record::DatasetIndexed { job, dataset: Box::new(dataset.clone()) });
+            let dropped = self.dropped_pipeline.clone().zip(self.layout.as_ref());
+            let dropped = dropped.map(|(pipeline, layout)| Box::new(DroppedPipeline::new(pipeline, layout)));
+            records.push(Record::DatasetIndexed { job, dataset: Box::new(dataset.clone()), dropped });
             let open = self.open_splits.iter().map(|(split, open)| (split, open.consumer, open.offset));
             records.push(Record::Progress {
                 job,

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use feedline_common::files::{create_private_folder, private_file_options};
+
 use crate::cache::rows::Prefix;
 
 /// Maximum number of workers that share a cache directory.
@@ -26,8 +28,13 @@ pub(super) struct SegmentFile {
 pub(crate) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
     for part in 0..MAX_PARTS {
         let part = part_folder(folder, part);
-        std::fs::create_dir_all(&part)?;
-        let file = File::options().create(true).truncate(false).write(true).open(part.join(CLAIM_FILE))?;
+        create_private_folder(&part)?;
+        let claim = part.join(CLAIM_FILE);
+        let file = match private_file_options().create(true).truncate(false).write(true).open(claim) {
+            // The part belongs to another user.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
+            file => file?,
+        };
         match file.try_lock() {
             Ok(()) => {
                 record_use(&part);

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
+use feedline_common::files::{create_private_folder, private_file_options};
 use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -139,10 +140,11 @@ impl SegmentWriter {
     fn create(&mut self, prefix: Prefix, index: Arc<DiskIndex>) -> io::Result<OpenSegment> {
         // Eviction of the last segment deletes the directory.
         let folder = self.shared.folder(prefix);
-        std::fs::create_dir_all(&folder)?;
+        create_private_folder(&folder)?;
         let path = folder.join(format!("{:016x}-{:06}.rows", self.writer_id, self.segment_count));
         self.segment_count += 1;
-        let file = Arc::new(File::options().read(true).write(true).create_new(true).open(&path)?);
+        let file = private_file_options().read(true).write(true).create_new(true).open(&path)?;
+        let file = Arc::new(file);
         let segment = index.add_segment(Arc::clone(&file), path);
         Ok(OpenSegment { index, segment, file, bytes: 0 })
     }

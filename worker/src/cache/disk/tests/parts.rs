@@ -1,5 +1,6 @@
 //! Tests of the parts of a cache directory that ended workers have left.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
 use super::*;
@@ -76,4 +77,20 @@ async fn parts_of_running_or_recently_ended_workers_are_not_deleted() {
     make_older(folder.path(), 2, MORE_THAN_A_DAY);
     drop(tier(folder.path(), 100));
     assert_eq!(parts_with_rows(folder.path()), [0, 1]);
+}
+
+#[tokio::test]
+async fn only_the_owner_can_read_cached_rows() {
+    let root = tempfile::tempdir().expect("a directory");
+    let folder = root.path().join("cache/rows");
+    let tier = tier(&folder, 1 << 20);
+    store_rows(&tier, 1, 0..1).await;
+    let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+    let part = part(&folder, 0);
+    for created in [&root.path().join("cache"), &folder, &part, &part.join(folder_name(1))] {
+        assert_eq!(mode(created), 0o700, "{}", created.display());
+    }
+    for created in [part.join("claim"), segment(&folder, 1)] {
+        assert_eq!(mode(&created), 0o600, "{}", created.display());
+    }
 }
