@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_rustls::server::TlsStream;
 
+use crate::accept::accept_next;
 use crate::{Protocol, Tls};
 
 /// Limits on TLS handshakes.
@@ -31,8 +32,6 @@ impl Default for HandshakeLimits {
     }
 }
 
-/// Pause after a failed accept, for example because no file descriptors are left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Number of 16-bit groups of an IPv6 address that identify its network. A client usually controls all addresses of its
 /// network.
 const NETWORK_GROUPS: usize = 4;
@@ -83,13 +82,7 @@ impl Handshakes {
     async fn accept(&mut self, listener: &TcpListener) -> TlsStream<TcpStream> {
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) => self.start(stream, address.ip()),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
+                (stream, address) = accept_next(|cx| listener.poll_accept(cx)) => self.start(stream, address.ip()),
                 Some(ended) = self.tasks.join_next_with_id() => {
                     if let Some(stream) = self.on_ended(ended) {
                         return stream;

@@ -6,6 +6,7 @@
 //! issue tokens or tickets. A coordinator reloads its secret when the file changes ([`ClusterSecret`]). [`Tls`] authenticates
 //! both ends of a connection, and reloads certificates when their files change.
 
+mod accept;
 mod authority;
 mod certificate;
 mod cluster_secret;
@@ -21,6 +22,7 @@ pub mod ticket;
 mod tls;
 pub mod token;
 
+pub use self::accept::{accept_next, plain_connections};
 pub use self::authority::{CertificateAuthority, CertifiedKey};
 pub use self::certificate::{certificate_contains_host, certificate_expiry_s};
 pub use self::cluster_secret::{ClusterKeys, ClusterSecret};

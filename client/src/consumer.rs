@@ -159,6 +159,13 @@ impl Consumer {
         self.view.shared.lock().set_prefetching();
     }
 
+    /// Defers delivery: from now on, a batch counts as delivered when the next one is requested. Until then, [`Self::flush`] and
+    /// [`Self::close`] exclude it, and another session of the consumer receives it again. Use this to pass batches on over a
+    /// connection that can break.
+    pub fn defer_delivery(&self) {
+        self.view.shared.lock().defer_delivery();
+    }
+
     /// Returns the next undelivered row of each stream. Empty in relaxed mode, and until the dataset is indexed.
     pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
         self.view.shared.lock().positions()

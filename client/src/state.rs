@@ -2,6 +2,7 @@
 //! time as an argument and performs no I/O. The session and the fetches access it under one lock, which is never held
 //! across an await.
 
+mod confirmation;
 mod credit;
 mod delivery;
 mod fetch_order;
@@ -37,6 +38,7 @@ use feedline_proto::SkippedRow;
 use metrics::gauge;
 use tokio::time::{Duration, Instant};
 
+use self::confirmation::DeliveryConfirmation;
 pub(crate) use self::delivery::TakeResult;
 pub(crate) use self::fetch_order::FetchCommand;
 pub(crate) use self::fetch_outcome::FetchOutcome;
@@ -119,6 +121,7 @@ pub(crate) struct ConsumerState {
     /// The error of a failed row, which is set after all batches before the row were delivered.
     row_error: Option<String>,
     reports: ReportTracker,
+    confirmation: DeliveryConfirmation,
     slots: SlotState,
     history_recorder: HistoryRecorder,
     /// Unbounded jobs: the recorded segments. `None` before the first plan.
@@ -167,6 +170,7 @@ impl ConsumerState {
             fatal_error: None,
             row_error: None,
             reports: ReportTracker::new(now),
+            confirmation: DeliveryConfirmation::default(),
             slots: SlotState::default(),
             history_recorder: HistoryRecorder::default(),
             growth: None,

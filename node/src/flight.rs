@@ -159,9 +159,11 @@ impl JobFlights {
         let job = Job::attach(coordinator, workers, consumer.job, Self::client_settings())
             .await
             .map_err(client_status)?;
+        let reader = job.consumer(consumer.consumer, entropy::session_id());
+        reader.defer_delivery();
         let is_only_consumer = status.consumers == 1 && details.pipeline.order == OrderMode::Deterministic;
         Ok(FlightReader {
-            consumer: job.consumer(consumer.consumer, entropy::session_id()),
+            consumer: reader,
             position: status.position.filter(|_| is_only_consumer),
             schema,
             authorization,

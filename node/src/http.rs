@@ -133,7 +133,10 @@ async fn start_http(
             let incoming = feedline_access::incoming_connections(bound.listener, tls, Protocol::Http1);
             connections::serve(incoming, routes, stop.clone()).boxed()
         }
-        None => connections::serve(connections::accept_plain(bound.listener), routes, stop.clone()).boxed(),
+        None => {
+            let incoming = feedline_access::plain_connections(bound.listener);
+            connections::serve(incoming, routes, stop.clone()).boxed()
+        }
     };
     let task = tokio::spawn(async move {
         let upkeep = async {
@@ -156,7 +159,7 @@ async fn start_http(
 async fn start_health(address: &str, probes: &RoleProbes) -> Result<HttpServer, Failure> {
     let bound = listen::bind(address, "--health").await?;
     let stop = CancellationToken::new();
-    let incoming = connections::accept_plain(bound.listener);
+    let incoming = feedline_access::plain_connections(bound.listener);
     let task = tokio::spawn(connections::serve(incoming, probes.routes(), stop.clone()));
     Ok(HttpServer { name: "health", address: bound.address, stop, task })
 }

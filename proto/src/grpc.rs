@@ -1,6 +1,7 @@
 //! The services over gRPC: clients that implement a service, and servers that call a service.
 
 mod auth_service;
+mod body_deadline;
 mod caller_service;
 mod channel;
 mod coordinator_client;

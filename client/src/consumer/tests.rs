@@ -2,6 +2,7 @@
 
 mod bounds;
 mod chaos;
+mod deferred;
 mod faults;
 mod history;
 mod indivisible;

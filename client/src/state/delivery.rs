@@ -22,7 +22,7 @@ const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Result of [`ConsumerState::take`].
 #[derive(Debug)]
 pub(crate) enum TakeResult {
-    /// The next batch, which counts as delivered.
+    /// The next batch. It counts as delivered, unless delivery is deferred.
     Batch(Box<TakenBatch>),
     /// The next batch has not arrived.
     Pending,
@@ -36,6 +36,7 @@ impl ConsumerState {
     /// Takes the next batch in order, if it has arrived.
     pub(crate) fn take(&mut self, now: Instant) -> TakeResult {
         self.history_recorder.is_next_requested = true;
+        self.confirm_last_batch();
         if let Some(error) = &self.fatal_error {
             return TakeResult::Failed(error.clone());
         }
@@ -47,11 +48,15 @@ impl ConsumerState {
         }
         loop {
             let Some(index) = self.streams.next_index() else { return self.result_without_stream(now) };
+            let deferred_start = self.deferred_start(index);
             let Some((start, run)) = self.next_run(index) else { return self.result_without_run(index) };
             self.record_run(index, run.kind, run.epoch);
             self.record_first_skipped(&run.parts);
-            self.on_batch_delivered(&run.parts);
+            let completed_splits = self.on_batch_delivered(&run.parts);
             if run.kind == RunKind::Batch {
+                if let Some(start) = deferred_start {
+                    self.defer_batch(index, start, &run.parts, completed_splits);
+                }
                 return TakeResult::Batch(Box::new(self.deliver(index, start, run, now)));
             }
             add_carried(&mut self.carried, &run);
@@ -180,8 +185,9 @@ impl ConsumerState {
         StepShare { step, weight: f64::from(rows) / step_rows.max(1) as f64 }
     }
 
-    /// Releases the memory of delivered rows, and records their splits for the next report.
-    fn on_batch_delivered(&mut self, parts: &[PieceSlice<PieceBytes>]) {
+    /// Releases the memory of delivered rows, and records their splits for the next report. Returns the number of splits that
+    /// were completed.
+    fn on_batch_delivered(&mut self, parts: &[PieceSlice<PieceBytes>]) -> u32 {
         let mut completed: BTreeSet<SplitRef> = BTreeSet::new();
         for part in parts {
             if is_last_part(part) {
@@ -198,7 +204,9 @@ impl ConsumerState {
         for split in &completed {
             self.fetches.remove(*split);
         }
+        let completed_splits = completed.len() as u32;
         self.reports.on_batch_delivered(completed, self.identity.is_relaxed);
+        completed_splits
     }
 
     pub(super) fn add_buffered(&mut self, split: SplitRef, bytes: u64) {

@@ -62,6 +62,12 @@ impl ReportTracker {
         }
     }
 
+    /// Records that a batch counts as delivered which earlier reports excluded.
+    pub(super) fn on_batch_confirmed(&mut self, is_urgent: bool) {
+        self.version += 1;
+        self.is_urgent |= is_urgent;
+    }
+
     /// Records that the consumer has failed or is closing, which is reported immediately.
     pub(super) fn on_event(&mut self) {
         self.version += 1;

@@ -36,14 +36,15 @@ impl ConsumerState {
         if self.identity.is_relaxed && self.streams.as_slice().iter().any(StreamState::is_ended) {
             return 0;
         }
-        self.splits_ahead + self.streams.max_complete_splits() as u32
+        let held = self.streams.max_complete_splits() as u32 + self.confirmation.completed_splits();
+        self.splits_ahead + held
     }
 
     /// Creates a report of the current state.
     pub(crate) fn create_report(&mut self, now: Instant) -> (ConsumerReport, SentReport) {
         let (wanted_splits, stats) = (self.wanted_splits(), self.reported_stats(now));
         let (slots, sent_slots) = self.slot_report();
-        let positions = if self.slots.is_elastic { Vec::new() } else { self.positions() };
+        let positions = if self.slots.is_elastic { Vec::new() } else { self.confirmed_positions() };
         let (open, history) = (self.open_splits(), self.history_recorder.report());
         let known_growth = self.known_growth();
         let reports = &mut self.reports;
@@ -92,8 +93,19 @@ impl ConsumerState {
         self.streams.as_slice().iter().map(|stream| (stream.id, stream.position(layout))).collect()
     }
 
-    /// Returns the offset of the next undelivered row of each split. The offset of a delivered split is its length. Empty in
-    /// deterministic mode.
+    /// Like [`Self::positions`], without the batch that is not confirmed yet.
+    fn confirmed_positions(&self) -> Vec<(u32, StreamPosition)> {
+        let mut positions = self.positions();
+        for (stream, position) in &mut positions {
+            if let Some(start) = self.confirmation.start_of(*stream) {
+                *position = start;
+            }
+        }
+        positions
+    }
+
+    /// Returns the offset of the next undelivered row of each split, without the batch that is not confirmed yet. The offset of a
+    /// delivered split is its length. Empty in deterministic mode.
     pub(crate) fn open_splits(&self) -> Vec<(SplitRef, u32)> {
         let Some(layout) = self.layout.as_ref().filter(|_| self.identity.is_relaxed) else {
             return Vec::new();
@@ -101,6 +113,7 @@ impl ConsumerState {
         let delivered = self.reports.delivered().map(|split| (split, layout.split_len(split)));
         delivered
             .chain(self.streams.as_slice().iter().flat_map(|stream| stream.assembler.undelivered_splits()))
+            .map(|(split, offset)| (split, self.confirmation.confirmed_offset(split, offset)))
             .collect()
     }
 }

@@ -21,11 +21,15 @@ impl ConsumerState {
             let report = SlotReport { leaving: is_leaving, ..SlotReport::default() };
             return (report, SentSlots { is_leaving, ..SentSlots::default() });
         };
-        let position = |stream: &StreamState| SlotPosition {
-            stream: stream.id,
-            generation: stream.generation,
-            position: stream.position(layout),
-            stopped: stream.is_stopped,
+        let position = |stream: &StreamState| {
+            let unconfirmed = self.confirmation.start_of(stream.id);
+            SlotPosition {
+                stream: stream.id,
+                generation: stream.generation,
+                position: unconfirmed.unwrap_or_else(|| stream.position(layout)),
+                // Otherwise, another consumer would receive the last batch as well.
+                stopped: stream.is_stopped && unconfirmed.is_none(),
+            }
         };
         let claims: Vec<SlotPosition> = self.streams.as_slice().iter().map(position).collect();
         let stopped = claims.iter().filter(|claim| claim.stopped);
@@ -141,6 +145,7 @@ impl ConsumerState {
 
     /// Stops all streams, because the consumer leaves the job.
     pub(crate) fn leave(&mut self) {
+        self.confirm_last_batch();
         self.slots.is_leaving = true;
         if self.slots.is_elastic {
             self.stop_all();

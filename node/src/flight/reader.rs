@@ -1,4 +1,5 @@
-//! Streams the batches of one consumer as Flight messages.
+//! Streams the batches of one consumer as Flight messages. A batch counts as delivered when the connection can accept the next
+//! message, or after the last batch. The next reader of the consumer receives a batch that a broken connection interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ struct BatchMetadata<'a> {
 
 /// A consumer that receives batches on behalf of a Flight client.
 pub(super) struct FlightReader {
+    /// The consumer, with deferred delivery.
     pub(super) consumer: Consumer,
     /// Position of the job, if it has one consumer.
     pub(super) position: Option<Position>,
@@ -78,6 +80,9 @@ impl FlightReader {
         let options = IpcWriteOptions::default();
         let schema = FlightData::from(SchemaAsIpc::new(&self.schema, &options));
         let batches = stream::try_unfold(self, |mut reader| async move {
+            // tonic collects small messages while the stream is ready. Without a pause, it would request the next batch before it
+            // sends the last one.
+            tokio::task::yield_now().await;
             match reader.next_batch().await? {
                 Some(batch) => Ok(Some((reader.encode(&batch)?, reader))),
                 None => {

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use axum::Router;
 use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -22,24 +21,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(60);
 /// Time for open requests to complete when a connection or the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// Pause after a failed accept, for example because the process has no free file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Accepts connections without TLS.
-pub(super) fn accept_plain(listener: TcpListener) -> BoxStream<'static, TcpStream> {
-    let accepted = stream::unfold(listener, |listener| async move {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => return Some((stream, listener)),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    });
-    accepted.boxed()
-}
 
 /// Serves connections until `stop` is cancelled. Open requests then have [`SHUTDOWN_GRACE`] to complete.
 pub(super) async fn serve<S>(mut incoming: BoxStream<'static, S>, routes: Router, stop: CancellationToken)

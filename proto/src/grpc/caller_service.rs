@@ -7,6 +7,7 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 
+use super::body_deadline::limit_body;
 use super::link::ConnectionLink;
 use crate::caller::Caller;
 use crate::local::PeerProcess;
@@ -30,7 +31,7 @@ impl ConnectionInfo {
     }
 }
 
-/// Runs each request with its caller as the current caller.
+/// Runs each request with its caller as the current caller, and limits the time in which its body must arrive.
 #[derive(Debug, Clone)]
 pub struct CallerService<S>(pub(super) S);
 
@@ -53,7 +54,7 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let caller = request.extensions().get::<ConnectionInfo>().map(|connection| connection.caller);
-        let response = self.0.call(request);
+        let response = self.0.call(limit_body(request));
         match caller {
             Some(caller) => Box::pin(caller.scope(response)),
             None => Box::pin(response),

@@ -91,5 +91,6 @@ pub fn worker_routes_with_local(service: Arc<dyn WorkerService>, listener: &Loca
     let locate = LocalTransportServer::new(LocalListenerAdapter(listener.endpoint.clone()))
         .max_decoding_message_size(rpc::LOCATE.max_request.bytes());
     let fetch = InterceptedService::new(FetchServer::new(service, shm_server), WORKER_VERSION_CHECK);
-    Routes::new(CallerService(fetch)).add_service(InterceptedService::new(locate, WORKER_VERSION_CHECK))
+    let locate = InterceptedService::new(locate, WORKER_VERSION_CHECK);
+    Routes::new(CallerService(fetch)).add_service(CallerService(locate))
 }

@@ -6,13 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use feedline_access::{Protocol, Tls};
-use futures::{Stream, StreamExt};
+use feedline_access::{Protocol, Tls, accept_next};
+use futures::{Stream, StreamExt, stream};
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -22,7 +23,9 @@ use crate::caller::Caller;
 use crate::local::{LocalListener, PeerProcess};
 
 use super::caller_service::ConnectionInfo;
-use super::settings::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
+use super::settings::{
+    KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES,
+};
 
 /// Send buffer of a Unix socket. TCP tunes its buffers itself.
 const UNIX_BUFFER_BYTES: usize = 1 << 20;
@@ -37,8 +40,7 @@ pub async fn serve(
     routes: Routes,
     shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
-    let incoming = TcpListenerStream::new(listener).map(|stream| {
-        let stream = stream?;
+    let incoming = feedline_access::plain_connections(listener).map(|stream| {
         stream.set_nodelay(true)?;
         let is_local = stream.peer_addr()?.ip() == stream.local_addr()?.ip();
         io::Result::Ok((stream, ConnectionInfo::network(is_local)))
@@ -73,8 +75,11 @@ pub async fn serve_local(
     routes: Routes,
     shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
-    let incoming = UnixListenerStream::new(listener.socket).map(|stream| {
-        let stream = stream?;
+    let accepted = stream::unfold(listener.socket, |socket| async move {
+        let (stream, _) = accept_next(|cx| socket.poll_accept(cx)).await;
+        Some((stream, socket))
+    });
+    let incoming = accepted.map(|stream| {
         // With a smaller buffer, the two processes would wait for each other. The system may set a smaller size.
         set_socket_send_buffer_size(&stream, UNIX_BUFFER_BYTES)?;
         let process = PeerProcess::of(&stream);
@@ -99,12 +104,13 @@ where
     let dropped = CancellationToken::new();
     let _guard = dropped.clone().drop_guard();
     let stopping = CancellationToken::new();
-    let incoming = incoming.map(move |stream| {
+    let incoming = limit_connections(incoming, max_connections()).map(move |(stream, permit)| {
         let (stream, info) = stream?;
         io::Result::Ok(Connection {
             stream,
             info,
             server_dropped: Box::pin(dropped.clone().cancelled_owned()),
+            _permit: permit,
         })
     });
     let server = Server::builder()
@@ -128,12 +134,35 @@ where
     }
 }
 
+/// Returns the maximum number of open connections of one listener: three quarters of the file descriptors that the process may open,
+/// so that some remain for files and outgoing connections, and at most [`MAX_CONNECTIONS`].
+fn max_connections() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+    descriptors.map_or(MAX_CONNECTIONS, |limit| (limit / 4 * 3).clamp(1, MAX_CONNECTIONS))
+}
+
+/// Adds a permit to each connection. While `max` permits are in use, further connections wait in the backlog of the listener.
+fn limit_connections<C>(
+    incoming: impl Stream<Item = C>,
+    max: usize,
+) -> impl Stream<Item = (C, OwnedSemaphorePermit)> {
+    let permits = Arc::new(Semaphore::new(max));
+    stream::unfold((Box::pin(incoming), permits), |(mut incoming, permits)| async move {
+        // The semaphore is never closed.
+        let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+        let connection = incoming.next().await?;
+        Some(((connection, permit), (incoming, permits)))
+    })
+}
+
 /// A connection that fails as soon as the server is dropped. Otherwise, tonic's task would continue. The connection also
 /// measures the throughput to another host.
 struct Connection<S> {
     stream: S,
     info: ConnectionInfo,
     server_dropped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Counts this connection against the limit until it is dropped.
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<S> Connection<S> {
@@ -194,5 +223,28 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_beyond_the_limit_wait_until_one_is_closed() {
+        let incoming = limit_connections(stream::iter(0..4), 2);
+        tokio::pin!(incoming);
+        let (_, first) = incoming.next().await.unwrap();
+        let (_, _second) = incoming.next().await.unwrap();
+        assert!(futures::poll!(incoming.next()).is_pending());
+        drop(first);
+        let (third, _permit) = incoming.next().await.unwrap();
+        assert_eq!(third, 2, "the connection that waited");
+        assert!(futures::poll!(incoming.next()).is_pending());
+    }
+
+    #[test]
+    fn some_file_descriptors_remain_for_files() {
+        assert!((1..=MAX_CONNECTIONS).contains(&max_connections()));
     }
 }

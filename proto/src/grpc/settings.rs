@@ -12,6 +12,8 @@ pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
 /// Maximum size of an HTTP/2 frame that a process accepts. Senders respect the receiver's value.
 pub(super) const MAX_FRAME_BYTES: u32 = 1 << 20;
+/// Maximum number of open connections of a listener. A coordinator may have 50,000 consumers and 10,000 workers.
+pub(super) const MAX_CONNECTIONS: usize = 65_536;
 /// Maximum number of concurrent streams on a connection. A consumer fetches a few splits at a time, and a node sends a few control
 /// requests.
 pub(super) const MAX_STREAMS: u32 = 1024;

@@ -6,9 +6,9 @@ use feedline_tests::process::Role;
 use feedline_tests::{Scratch, data};
 use serde_json::{Value, json};
 
-/// Reads all endpoints of a flight in turn, and prints one JSON object.
+/// Reads all endpoints of a flight in turn, and prints one JSON object. Then it exits without closing its streams.
 const CLIENT: &str = "
-import json, sys
+import json, os, sys
 import pyarrow
 import pyarrow.flight as flight
 client = flight.connect(sys.argv[1])
@@ -38,6 +38,8 @@ try:
                       'same': info.schema.equals(schema), 'batches': batches}))
 except pyarrow.ArrowException as error:
     print(json.dumps({'error': str(error)}))
+sys.stdout.flush()
+os._exit(0)
 ";
 
 /// Returns the output of PyArrow; `None` if it is not installed.
@@ -104,6 +106,27 @@ fn every_consumer_of_a_job_has_its_own_ticket() {
     ids.sort_unstable();
     let expected: Vec<i64> = (0..100).flat_map(|id| [id, id]).collect();
     assert_eq!(ids, expected);
+}
+
+/// A batch has 6 MB, more than the connection buffers beyond the batch that it sends.
+#[test]
+fn a_reader_that_disappears_loses_no_batch() {
+    let (scratch, up) = (Scratch::new(), up());
+    let pipeline = images(&scratch).replace("[24, 32]", "[512, 512]").replace("size: 16", "size: 8");
+    let command = |job: &str| json!({ "pipeline": pipeline, "job": job }).to_string();
+    let Some(all) = read(&up.url(), &command("all"), "100") else { return };
+    let columns = |read: &Value| -> Vec<Value> {
+        let batches = read["batches"].as_array().expect("a list");
+        batches.iter().map(|batch| batch["columns"].clone()).collect()
+    };
+    let all = columns(&all);
+    assert_eq!(all.len(), 7);
+    let first = columns(&read(&up.url(), &command("interrupted"), "2").expect("Python was there"));
+    assert_eq!(first, all[..2]);
+    let rest = columns(&read(&up.url(), &command("interrupted"), "100").expect("Python was there"));
+    // The coordinator may not have received the report of earlier batches, which are then delivered again.
+    assert!(rest.len() >= 5, "{} batches", rest.len());
+    assert_eq!(rest, all[all.len() - rest.len()..]);
 }
 
 #[test]

@@ -228,3 +228,20 @@ async fn a_leaving_rank_releases_slots_that_it_receives_meanwhile() {
     consumer.leave().await.unwrap();
     assert_eq!(coordinator.script(|script| script.slots.clone()), Some([].into()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_slot_is_released_after_its_last_batch_counts_as_delivered() {
+    let layout = layout(48, 4, 2, 2);
+    let (coordinator, mut consumer) = elastic(&layout, &[0]);
+    consumer.defer_delivery();
+    for _ in 0..3 {
+        next_batch(&mut consumer).await;
+    }
+    coordinator.script(|script| script.slots = Some([(0, (1, true))].into()));
+    settle().await;
+    assert_eq!(row(&coordinator, 0), 8);
+    assert!(coordinator.script(|script| script.slots.as_ref().is_some_and(|slots| slots.contains_key(&0))));
+    assert!(tokio::time::timeout(Duration::from_secs(60), consumer.next()).await.is_err());
+    assert_eq!(row(&coordinator, 0), 12);
+    assert!(coordinator.script(|script| script.slots.as_ref().is_some_and(|slots| slots.is_empty())));
+}

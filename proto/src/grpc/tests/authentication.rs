@@ -138,6 +138,24 @@ async fn a_fetch_without_a_first_request_times_out() {
     assert!(begun.elapsed() < Duration::from_secs(6));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_unary_request_whose_body_does_not_arrive_times_out() {
+    let mut routes = coordinator_routes(Arc::new(FakeCoordinator));
+    let request = http::Request::builder()
+        .method("POST")
+        .uri("/feedline.v1.Coordinator/ListJobs")
+        .header("content-type", "application/grpc")
+        .header(crate::grpc::version::PROTOCOL_KEY, PROTOCOL_VERSION.to_string())
+        .body(Body::new(Silent))
+        .unwrap();
+    let begun = tokio::time::Instant::now();
+    let answer = routes.call(request).await.unwrap();
+    let status = tonic::Status::from_header_map(answer.headers()).unwrap();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(status.message().contains("did not arrive within 30 s"), "{}", status.message());
+    assert!(begun.elapsed() < Duration::from_secs(31));
+}
+
 #[tokio::test]
 async fn a_large_fetch_request_is_rejected() {
     let (_server, client, _seen) = worker(Bytes::new()).await;
