@@ -188,9 +188,9 @@ mod tests {
         let added =
             source("data/*", "seed: 3\n").replace("- batch", "- truncate: { column: x, length: 3 }\n- batch");
         expect!["the operator `truncate#2` was added"].assert_eq(&differences(&added));
-        let swapped = format!(
-            "source: {{ url: data/*, format: jsonl }}\nseed: 3\noperators:\n- pad: {{ column: x, length: 5 }}\n- truncate: {{ column: x, length: 5 }}\n- batch: {{ size: 8 }}\n"
-        );
+        let (first, second) = ("- truncate: { column: x, length: 5 }\n", "- pad: { column: x, length: 5 }\n");
+        let swapped =
+            source("data/*", "seed: 3\n").replace(&[first, second].concat(), &[second, first].concat());
         expect!["the operators have another order"].assert_eq(&differences(&swapped));
         let removed = source("data/*", "seed: 3\n").replace("- pad: { column: x, length: 5 }\n", "");
         expect!["the operator `pad` was removed"].assert_eq(&differences(&removed));

@@ -117,7 +117,8 @@ async fn files_of_other_compressed_formats_are_rejected() {
             let reason = index.expect_err("the format is not supported").to_string();
             assert!(reason.contains(&format!("it is {name}: compress")), "{format:?}: {reason}");
         }
-        let plain = Source { compression: Some(SourceCompression::None), ..Source::new(Format::Text, "") };
+        let plain =
+            Source { compression: Some(SourceCompression::Uncompressed), ..Source::new(Format::Text, "") };
         assert_eq!(fixture_of("shard", &file, plain).index().await.unwrap().index.rows(), 2);
     }
 }

@@ -4,7 +4,6 @@
 //! A message consists of a continuation marker, the length of its header, the header with padding, and the body. A length of 0
 //! ends the stream.
 
-use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use arrow::ipc::{Message, MessageHeader, root_as_message};
 use bytes::Bytes;
