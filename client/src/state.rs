@@ -23,6 +23,7 @@ mod split_queue;
 mod stream_state;
 mod stream_table;
 mod streams;
+mod unconfirmed_batch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,6 @@ use feedline_proto::SkippedRow;
 use metrics::gauge;
 use tokio::time::{Duration, Instant};
 
-use self::confirmation::DeliveryConfirmation;
 pub(crate) use self::delivery::TakeResult;
 pub(crate) use self::fetch_order::FetchCommand;
 pub(crate) use self::fetch_outcome::FetchOutcome;
@@ -50,6 +50,7 @@ use self::retry_timer::RetryTimer;
 use self::slot_state::SlotState;
 use self::split_queue::SplitQueue;
 use self::stream_table::ConsumerStreams;
+use self::unconfirmed_batch::DeliveryConfirmation;
 use crate::batch::BatchInfo;
 use crate::error::ClientError;
 use crate::metrics::BUFFERED_BYTES;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringViewBuilder};
 use arrow::buffer::Buffer;
 use feedline_data::manifest::{ShardIndex, ShardValue};
-use feedline_data::schema::{ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
@@ -106,6 +106,12 @@ pub(crate) async fn read(
     let mut failures = decoded.failures;
     for field in &read.schema.fields {
         let column = match value_of(&field.name) {
+            Some(value) if value.integer.is_none() != is_text(&field.column_type) => Err(format!(
+                "column `{}` is {} in the listing but {} in the index: run `feedline index --rebuild`",
+                field.name,
+                value.column_type(),
+                field.column_type
+            )),
             // Other datasets of a mix may have a wider type, or lists.
             Some(value) => repeat(value, rows)
                 .and_then(|column| cast_exact(&column, &arrow_type(&field.column_type)))
@@ -126,6 +132,13 @@ pub(crate) async fn read(
 
 fn find<'a>(values: &'a [ShardValue], name: &str) -> Option<&'a ShardValue> {
     values.iter().find(|value| value.name == name)
+}
+
+fn is_text(column_type: &ColumnType) -> bool {
+    match column_type {
+        ColumnType::List(item) => is_text(item),
+        other => *other == ColumnType::Utf8,
+    }
 }
 
 /// Returns a column that contains the value in each row.
