@@ -249,7 +249,7 @@ class Job:
             WrongUse: if the state belongs to a different pipeline or different data. The message lists the differences.
         """
         state = _state.validate_state(state)
-        self._position.check(state, self._config.virtual_consumers)
+        self._position.check(state, self._config.virtual_consumers, accepts_changed_pipeline=self._config.accepts_changed_pipeline)
         self._release()
         self._position.load(state)
         self._session.loads += 1

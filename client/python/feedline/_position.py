@@ -122,13 +122,14 @@ class PositionTracker:
         self.positions = None
         self._recent.clear()
 
-    def check(self, state: dict[str, Any], virtual_consumers: int | None) -> None:
+    def check(self, state: dict[str, Any], virtual_consumers: int | None, *, accepts_changed_pipeline: bool) -> None:
         """Checks whether the job can resume from a state.
 
         Raises:
             WrongUse: if the state belongs to a different pipeline, or has the wrong number of virtual consumers.
         """
-        _state.check_pipeline(state, self._parts)
+        if not accepts_changed_pipeline:
+            _state.check_pipeline(state, self._parts)
         position = _state.start_position(state)
         slots, consumers = position["virtual_consumers"], self._ranks.consumers
         if virtual_consumers is not None and virtual_consumers != slots:

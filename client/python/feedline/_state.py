@@ -330,7 +330,8 @@ def check_pipeline(state: dict[str, Any], parts: dict[str, Any]) -> None:
         changed += [f"operators[{index}] ({new.split(':')[0]})" for index, (old, new) in pairs if old != new]
     if changed:
         raise WrongUse(
-            f"the state was saved with another pipeline: {' and '.join(changed)} changed; load the state with the pipeline with which it was saved"
+            f"the state was saved with another pipeline: {' and '.join(changed)} changed; load the state with the pipeline with which it was saved, "
+            "or continue with this one by accept_changed_pipeline=True"
         )
 
 

@@ -246,7 +246,7 @@ async fn values_with_shared_prefixes_count_at_their_decoded_size() {
     for at in 0..shard.index.blocks.len() {
         let block = fixture.read(&shard, at, None).await.unwrap();
         let peak = peak_bytes(&fixture, &shard, at).await.unwrap();
-        // The rows differ in length.
-        assert!(peak as usize >= block.held_bytes / 100 * 99, "block {at}: {peak} of {}", block.held_bytes);
+        // Whole pages are decoded.
+        assert!(peak as usize >= block.held_bytes * 2 / 3, "block {at}: {peak} of {}", block.held_bytes);
     }
 }
