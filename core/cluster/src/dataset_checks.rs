@@ -67,8 +67,8 @@ pub(crate) fn check_dataset(
         ));
     }
     if let Some(start) = &spec.start {
-        let pipeline = (!spec.accept_changed_pipeline).then(|| spec.pipeline.id());
-        start.check(pipeline.as_ref(), dataset, spec.pipeline.order, &layout)?;
+        let pipeline = spec.pipeline.id();
+        start.check(&pipeline, spec.accept_changed_pipeline, dataset, spec.pipeline.order, &layout)?;
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ mod tests {
         let layout = layout_of(&resumed, &after);
         assert_eq!(layout, original);
         let pipeline = &resumed.pipeline;
-        assert_eq!(start.check(Some(&pipeline.id()), &after, pipeline.order, &layout), Ok(()));
+        assert_eq!(start.check(&pipeline.id(), false, &after, pipeline.order, &layout), Ok(()));
     }
 
     #[test]

@@ -148,6 +148,11 @@ fn limit_connections<C>(
 ) -> impl Stream<Item = (C, OwnedSemaphorePermit)> {
     let permits = Arc::new(Semaphore::new(max));
     stream::unfold((Box::pin(incoming), permits), |(mut incoming, permits)| async move {
+        if permits.available_permits() == 0 {
+            tracing::warn!(
+                "all {max} connections of a listener are in use: new ones wait; raise the limit of open files"
+            );
+        }
         // The semaphore is never closed.
         let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
         let connection = incoming.next().await?;

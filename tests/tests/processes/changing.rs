@@ -233,19 +233,22 @@ fn a_resume_with_another_pipeline_must_be_accepted() {
     let text = fs::read_to_string(&data.file).expect("the pipeline was written");
     let position = data.scratch.file("position.json");
     let first = data.call(&["--position", &position, "--limit", "100"]).report();
-    let larger =
-        data.scratch.write("larger.yaml", &text.replace("batch: { size: 10 }", "batch: { size: 20 }"));
+    let changed = |name: &str, from: &str, to: &str| data.scratch.write(name, &text.replace(from, to));
+    let larger = changed("larger.yaml", "batch: { size: 10 }", "batch: { size: 20 }");
+    let renamed = changed("select.yaml", "operators: [ ", "operators: [ select: { columns: [id] }, ");
     let resume = |file: &str, flags: &[&str]| {
         let saved = data.scratch.file("copy.json");
         fs::copy(&position, &saved).expect("the position was saved");
         data.scratch.call(&[&["run", file, "--report", "json", "--position", &saved][..], flags].concat())
     };
-    let refused = resume(&larger, &[]);
+    let refused = resume(&renamed, &[]);
     assert_ne!(refused.status, 0);
-    for part in ["a different pipeline (the operator `batch` changed)", "--accept-changed-pipeline"] {
+    for part in ["a different pipeline (the operator `select` was added)", "--accept-changed-pipeline"] {
         assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
     }
-    let rest = resume(&larger, &["--accept-changed-pipeline"]).report();
+    let refused = resume(&larger, &["--accept-changed-pipeline"]);
+    assert!(refused.stderr.contains("`batch` must not change"), "{}", refused.stderr);
+    let rest = resume(&renamed, &["--accept-changed-pipeline"]).report();
     let rows = |report: &Value| report["rows"].as_u64().expect("a number");
     assert_eq!(rows(&first) + rows(&rest), rows(&data.call(&[]).report()));
 }

@@ -189,11 +189,15 @@ fn a_job_with_an_incompatible_dataset_fails() {
         .assert_eq(&failure(&dropping, &manifest(&[8])));
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let start = bench.status(job).position;
-    let other = JobSpec { start, ..spec(5, 1) };
+    let other = JobSpec { start: start.clone(), ..spec(5, 1) };
     expect!["the position was saved with a different pipeline (the operator `batch` changed); use the original pipeline file, or continue with this one by `--accept-changed-pipeline`, or `accept_changed_pipeline=True` in Python"]
         .assert_eq(&failure(&other, &manifest(&[8])));
+    let accepted = failure(&JobSpec { accept_changed_pipeline: true, ..other }, &manifest(&[8]));
+    assert!(accepted.contains("`batch` must not change"), "{accepted}");
+    let mut seeded = JobSpec { start, accept_changed_pipeline: true, ..spec(4, 1) };
+    seeded.pipeline.seed += 1;
     let mut bench = Bench::new();
-    let job = bench.open(&JobSpec { accept_changed_pipeline: true, ..other }).expect("a valid job");
+    let job = bench.open(&seeded).expect("a valid job");
     prepare(&mut bench, &manifest(&[8]));
     assert_eq!(bench.status(job).state, JobState::Running);
 }

@@ -182,14 +182,15 @@ impl Position {
         ))
     }
 
-    /// Checks that this position belongs to a job. `pipeline` is `None` if the job continues with any pipeline.
+    /// Checks that this position belongs to a job. `accept_changed_pipeline` accepts another pipeline with the same batches and splits.
     /// [`Self::check_content`] compares the contents of the dataset.
     ///
     /// # Errors
     /// Returns a message that names the difference and the fix.
     pub fn check(
         &self,
-        pipeline: Option<&PipelineId>,
+        pipeline: &PipelineId,
+        accept_changed_pipeline: bool,
         dataset: &DatasetSummary,
         order: OrderMode,
         layout: &Layout,
@@ -200,7 +201,11 @@ impl Position {
                 self.version
             ));
         }
-        pipeline.map_or(Ok(()), |pipeline| self.check_pipeline(pipeline))?;
+        if accept_changed_pipeline && !self.pipeline.is_same_pipeline(pipeline) {
+            self.pipeline.check_accepted(pipeline, order)?;
+        } else {
+            self.check_pipeline(pipeline)?;
+        }
         // The growth identifies the topics.
         let is_same_source = self.growth.is_some() || self.has_content_of(dataset);
         if !is_same_source && self.dataset != dataset.fingerprint {

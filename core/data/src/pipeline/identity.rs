@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Pipeline;
+use super::{OrderMode, Pipeline};
 
 /// Separates the fingerprint and the parts in a [`PipelineId`].
 const SEPARATOR: char = ' ';
@@ -14,6 +14,8 @@ const SEPARATOR: char = ' ';
 const OPERATOR: char = '/';
 /// Maximum length of a value that the id contains. Longer values are hashed.
 const MAX_VALUE_BYTES: usize = 12;
+/// Operators that determine how positions count rows.
+const FIXED_OPERATORS: [&str; 4] = ["batch", "bucket_by_length", "pack", "repeat"];
 /// Maximum number of differences that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -39,18 +41,19 @@ impl PipelineId {
     /// their fingerprints if the parts of one of them are unknown.
     pub fn describe_differences(&self, job: &Self) -> String {
         let (saved, current) = (self.parts(), job.parts());
+        let unknown =
+            || format!("fingerprint {}, but this pipeline has {}", self.fingerprint(), job.fingerprint());
         if saved.is_empty() || current.is_empty() {
-            return format!(
-                "fingerprint {}, but this pipeline has {}",
-                self.fingerprint(),
-                job.fingerprint()
-            );
+            return unknown();
         }
         let names = saved.keys().chain(current.keys().filter(|name| !saved.contains_key(*name)));
         let mut differences: Vec<String> =
             names.filter_map(|name| difference(name, saved.get(name), current.get(name))).collect();
-        if differences.is_empty() {
+        if differences.is_empty() && !self.operators().eq(job.operators()) {
             return "the operators have another order".to_owned();
+        }
+        if differences.is_empty() {
+            return unknown();
         }
         let others = differences.len().saturating_sub(MAX_NAMED);
         differences.truncate(MAX_NAMED);
@@ -58,6 +61,38 @@ impl PipelineId {
             differences.push(format!("{others} other parts differ"));
         }
         differences.join(", ")
+    }
+
+    /// Checks that a job can continue with another pipeline at a position, which counts rows of streams and splits.
+    ///
+    /// # Errors
+    /// Returns a message that names the part that must not change.
+    pub fn check_accepted(&self, job: &Self, order: OrderMode) -> Result<(), String> {
+        let (saved, current) = (self.parts(), job.parts());
+        if saved.is_empty() {
+            return Err("the position of an earlier release does not contain the parts of its pipeline; use the original pipeline file".to_owned());
+        }
+        let is_fixed = |name: &str| match name.strip_prefix(OPERATOR) {
+            Some(operator) => FIXED_OPERATORS.contains(&operator.split('#').next().unwrap_or_default()),
+            // The ranges of a relaxed job refer to splits.
+            None => order == OrderMode::Relaxed && name == "shuffle.window",
+        };
+        let names = saved.keys().chain(current.keys());
+        let changed = names.filter(|name| is_fixed(name)).find(|name| saved.get(*name) != current.get(*name));
+        let name = match changed {
+            None => return Ok(()),
+            Some(name) => name.trim_start_matches(OPERATOR),
+        };
+        Err(format!(
+            "the position refers to the batches or splits of the pipeline that it was saved with, so `{name}` must not change; use the \
+             original `{name}`, or start without the position"
+        ))
+    }
+
+    /// The names of the operators, in order.
+    fn operators(&self) -> impl Iterator<Item = &str> {
+        let names = self.0.split(SEPARATOR).skip(1).filter_map(|part| part.split_once('='));
+        names.filter_map(|(name, _)| name.strip_prefix(OPERATOR))
     }
 
     /// The values of the parts by name.
@@ -194,6 +229,27 @@ mod tests {
         expect!["the operators have another order"].assert_eq(&differences(&swapped));
         let removed = source("data/*", "seed: 3\n").replace("- pad: { column: x, length: 5 }\n", "");
         expect!["the operator `pad` was removed"].assert_eq(&differences(&removed));
+    }
+
+    #[test]
+    fn batches_and_splits_must_not_change() {
+        let base = id(&source("data/*", "seed: 3\n"));
+        let check = |other: &str, order| base.check_accepted(&id(other), order);
+        for other in ["seed: 7\n", "seed: 3\nshuffle: { window: 100 }\n"] {
+            assert_eq!(check(&source("data/*", other), OrderMode::Deterministic), Ok(()), "{other}");
+        }
+        let window = source("data/*", "seed: 3\nshuffle: { window: 100 }\n");
+        let error = check(&window, OrderMode::Relaxed).unwrap_err();
+        assert!(error.contains("`shuffle.window` must not change"), "{error}");
+        let batch = source("data/*", "seed: 3\n").replace("size: 8", "size: 16");
+        expect!["the position refers to the batches or splits of the pipeline that it was saved with, so `batch` must not change; use the original `batch`, or start without the position"]
+            .assert_eq(&check(&batch, OrderMode::Deterministic).unwrap_err());
+        let repeat = source("data/*", "seed: 3\n").replace("- batch", "- repeat: { count: 2 }\n- batch");
+        assert!(check(&repeat, OrderMode::Deterministic).unwrap_err().contains("`repeat` must not change"));
+        let old = PipelineId::from(base.fingerprint().to_owned());
+        assert!(
+            old.check_accepted(&base, OrderMode::Deterministic).unwrap_err().contains("an earlier release")
+        );
     }
 
     #[test]

@@ -318,7 +318,8 @@ fn has_text_after_quote(row: &[u8]) -> bool {
             _ if is_quoted => (is_quoted, is_after_quote) = (byte != b'"', byte == b'"'),
             b'"' if is_field_start || is_after_quote => is_quoted = true,
             b',' => is_after_quote = false,
-            b'\r' | b'\n' => {}
+            // Blank lines before the row, or its end.
+            b'\r' | b'\n' => continue,
             _ if is_after_quote => return true,
             _ => {}
         }

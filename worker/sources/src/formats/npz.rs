@@ -73,8 +73,8 @@ impl FormatReader for NpzReader {
         let names = selection.data_names(&schema);
         let mut arrays: Vec<_> = names.iter().filter_map(|name| archive.find(name)).collect();
         if arrays.is_empty() {
-            // The number of rows is that of another array.
-            arrays.extend(archive.arrays.iter().find_map(|array| archive.find(&array.name)));
+            // The number of rows is that of the other arrays.
+            arrays.extend(archive.arrays.iter().filter_map(|array| archive.find(&array.name)));
         }
         let blocks = blocks(&arrays).map_err(|reason| SourceError::unsupported(shard, reason))?;
         let schema = (!blocks.is_empty()).then_some(schema);
@@ -200,15 +200,11 @@ fn blocks(arrays: &[(&NpzArray, &NpyHeader)]) -> Result<Vec<Block>, String> {
 /// Reads the headers of the selected arrays.
 async fn read_archive(object: &Arc<Object>, selection: &Selection) -> Result<Archive, SourceError> {
     let is_selected = |name: &str| selection.reads(name);
-    let (mut arrays, mut selected) = (Vec::new(), Vec::new());
-    let mut first = None;
+    let (mut arrays, mut selected, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for entry in zip::entries(object).await? {
         let Some(name) = entry.name.strip_suffix(".npy").map(str::to_owned) else { continue };
-        if is_selected(&name) {
-            selected.push((arrays.len(), entry));
-        } else if arrays.is_empty() {
-            first = Some((0, entry));
-        }
+        let entries = if is_selected(&name) { &mut selected } else { &mut others };
+        entries.push((arrays.len(), entry));
         let header = Err("the array is not selected".to_owned());
         arrays.push(NpzArray { name, member: ZipMember::default(), header });
     }
@@ -217,8 +213,8 @@ async fn read_archive(object: &Arc<Object>, selection: &Selection) -> Result<Arc
         return Err(SourceError::unsupported(object.shard(), reason));
     }
     if selected.is_empty() {
-        // Its header contains the number of rows.
-        selected.extend(first);
+        // The other arrays have the number of rows.
+        selected = others;
     }
     selected.sort_by_key(|(_, entry)| entry.header);
     for batch in selected.chunks(MAX_BATCH_MEMBERS) {

@@ -62,7 +62,7 @@ fn a_position_of_indivisible_batches_contains_the_length_of_splits_and_is_betwee
         Position::at_step(&layout, fingerprints, JobStep { ranks: 1, epoch: 0, step, streams_ahead: 0 })
     };
     let check = |position: &Position, layout: &Layout| {
-        position.check(Some(&"p".to_owned().into()), &dataset, OrderMode::Deterministic, layout)
+        position.check(&"p".to_owned().into(), false, &dataset, OrderMode::Deterministic, layout)
     };
     for step in 0..5 {
         assert_eq!(check(&position(step), &layout), Ok(()), "{step}");
@@ -109,7 +109,7 @@ fn position_in(dataset: &Manifest) -> Position {
 fn check(saved: &Manifest, now: &Manifest, is_known: bool, accept_reuploaded: bool) -> Result<(), String> {
     let position = position_in(saved);
     position.check_content(&now.summary(), now, is_known.then_some(saved), accept_reuploaded)?;
-    position.check(Some(&"p".to_owned().into()), &now.summary(), OrderMode::Deterministic, &layout(12))
+    position.check(&"p".to_owned().into(), false, &now.summary(), OrderMode::Deterministic, &layout(12))
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_position_of_an_earlier_release_is_compared_by_fingerprint() {
     position.content = ContentId::default();
     let is_accepted = |position: &Position| {
         position.check_content(&now.summary(), &now, None, false)?;
-        position.check(Some(&"p".to_owned().into()), &now.summary(), OrderMode::Deterministic, &layout(12))
+        position.check(&"p".to_owned().into(), false, &now.summary(), OrderMode::Deterministic, &layout(12))
     };
     assert_eq!(is_accepted(&position), Ok(()));
     position.dataset = "another".to_owned();

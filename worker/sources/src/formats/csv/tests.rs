@@ -226,6 +226,14 @@ async fn text_after_a_closing_quote_fails_the_row() {
 }
 
 #[tokio::test]
+async fn blank_lines_before_quotes_are_not_part_of_the_row() {
+    let text = b"a,b\n1,1\n\n\"say ,\"\"hi\"\" now\",2\n\r\n\"a\\\"b\",3\n";
+    let all = fixture(text, Format::Csv, &[]).read_all().await;
+    assert_eq!(all.rows(), ["1|1", "say ,\"hi\" now|2", "null|null"]);
+    assert_eq!(all.failures().len(), 1);
+}
+
+#[tokio::test]
 async fn digits_of_other_scripts_are_text() {
     let all = fixture("x,y\n１２,1\n３,2\n".as_bytes(), Format::Csv, &[]).read_all().await;
     assert_eq!((all.columns().as_str(), all.failures().len()), ("x: text, y: int64", 0));
