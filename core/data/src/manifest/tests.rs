@@ -235,3 +235,17 @@ fn blocks_that_share_an_access_point_form_a_run() {
     assert_eq!(index.runs().collect::<Vec<_>>(), [0..2, 2..3, 3..5]);
     assert_eq!(ShardIndex::default().runs().count(), 0);
 }
+
+#[test]
+fn lists_and_lists_of_lists_have_no_common_type() {
+    let list = |item| ColumnType::List(Box::new(item));
+    let int64 = || number(ScalarType::Int64);
+    let of = |url: &str, column_type| shard(url, Some(Schema::new([("t", column_type)])));
+    let common = |a, b| Manifest::build(vec![of("a", a), of("b", b)]).map(|manifest| manifest.schema);
+    let error = common(list(int64()), list(list(int64()))).unwrap_err();
+    assert!(error.starts_with("column `t` is list of int64 in a but list of list of int64 in b"), "{error}");
+    let widened = common(list(list(int64())), list(list(number(ScalarType::Float64)))).unwrap();
+    assert_eq!(widened, Schema::new([("t", list(list(number(ScalarType::Float64))))]));
+    assert!(common(int64(), list(list(int64()))).is_err());
+    assert_eq!(common(int64(), list(int64())).unwrap(), Schema::new([("t", list(int64()))]));
+}

@@ -87,3 +87,24 @@ impl FormatReader for FilesReader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use feedline_data::pipeline::Format;
+    use feedline_data::schema::Schema;
+
+    use crate::BlockRead;
+    use crate::testing::{fixture, lines};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_are_lists_if_other_datasets_have_lists() {
+        let fixture = fixture(b"content", Format::Files, &[("x", "bytes")]);
+        let indexed = fixture.index().await.unwrap();
+        let schema = Schema::new([("x", ColumnType::List(Box::new(ColumnType::Binary)))]);
+        let (shard, block) = (&indexed.object, &indexed.index.blocks[0]);
+        let read = BlockRead { shard, block, schema: &schema, rows: None, index: Some(&indexed.index) };
+        assert_eq!(lines(&fixture.dataset.read_block(&read).await.unwrap().batch), ["[content]"]);
+    }
+}

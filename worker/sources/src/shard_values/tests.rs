@@ -61,3 +61,43 @@ async fn a_value_with_another_type_than_the_index_is_rejected() {
         assert!(error.contains("`y`"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn values_have_the_wider_types_of_other_datasets() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("x"), "one\ntwo\n").unwrap();
+    let dataset = dataset(&[&path(directory.path(), "x")], Format::Text, &[]);
+    let mut shard = dataset.list().await.unwrap().remove(0);
+    let index = dataset.index_shard(&shard).await.unwrap().index;
+    let number = |scalar| ColumnType::Scalar(scalar);
+    let large = (1_i64 << 53) + 1;
+    for (value, column_type, expected, reason) in [
+        (ShardValue::int64("y", 7), number(ScalarType::Float64), "7", None),
+        (ShardValue::int64("y", 7), ColumnType::List(Box::new(number(ScalarType::Int64))), "[7]", None),
+        (
+            ShardValue { integer: Some(ScalarType::Int32), ..ShardValue::int64("y", -7) },
+            number(ScalarType::Int64),
+            "-7",
+            None,
+        ),
+        (
+            ShardValue::int64("y", large),
+            number(ScalarType::Float64),
+            "null",
+            Some("column `y`: float64 does not represent 9007199254740993 exactly"),
+        ),
+    ] {
+        shard.values = vec![value].into();
+        let schema = Schema::new([("text", ColumnType::Utf8), ("y", column_type.clone())]);
+        let read =
+            BlockRead { shard: &shard, block: &index.blocks[0], schema: &schema, rows: None, index: None };
+        let block = dataset.read_block(&read).await.unwrap();
+        assert_eq!(
+            lines(&block.batch),
+            [format!("one|{expected}"), format!("two|{expected}")],
+            "{column_type}"
+        );
+        let reasons: Vec<&str> = block.failures.iter().map(|failure| failure.reason.as_str()).collect();
+        assert_eq!(reasons, reason.map_or(vec![], |reason| vec![reason; 2]), "{column_type}");
+    }
+}

@@ -3,9 +3,10 @@
 
 use std::io::Read;
 
+use arrow::array::{Array, AsArray};
 use feedline_data::manifest::Manifest;
 use feedline_data::pipeline::{Format, Partitions, Source};
-use feedline_data::schema::Schema;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -154,4 +155,22 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         drop(runtime.block_on(read_json(&shard(&bytes).dataset)));
     }
+}
+
+#[tokio::test]
+async fn records_in_a_mix_are_not_affected_by_columns_of_other_datasets() {
+    let records = fixture(&contents("one"), Format::ArrayRecord, &[("image", "record")]);
+    let indexed = records.index().await.unwrap();
+    let read = async |image: ColumnType| {
+        let schema = Schema::new([("image", image), ("label", ColumnType::Scalar(ScalarType::Int64))]);
+        let (shard, block) = (&indexed.object, &indexed.index.blocks[0]);
+        let read = BlockRead { shard, block, schema: &schema, rows: None, index: Some(&indexed.index) };
+        records.dataset.read_block(&read).await.unwrap().batch
+    };
+    let single = read(ColumnType::Binary).await;
+    assert_eq!((single.column(0).null_count(), single.column(1).null_count()), (0, single.num_rows()));
+    let lists = read(ColumnType::List(Box::new(ColumnType::Binary))).await;
+    let lists = lists.column(0).as_list::<i32>();
+    assert!(single.num_rows() > 0 && lists.null_count() == 0 && lists.value_length(0) == 1);
+    assert_eq!(lists.value(0).as_binary_view().value(0), single.column(0).as_binary_view().value(0));
 }

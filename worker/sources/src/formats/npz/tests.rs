@@ -1,10 +1,13 @@
 //! Tests of archives. `make_npz.py` wrote `testdata/npz` with NumPy, and the rows that NumPy reads.
 
-use feedline_data::pipeline::Format;
+use feedline_data::pipeline::{Format, Source};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::testing::{Fixture, JsonRows, dataset, expected_json, fixture, read_json, testdata};
+use crate::testing::{
+    Fixture, JsonRows, dataset, expected_json, fixture, path, read_json, testdata, write_settled,
+};
+use crate::{Dataset, Stores};
 
 async fn committed(name: &str, features: &[(&str, &str)]) -> Result<JsonRows, String> {
     let format = if name.ends_with(".npy") { Format::Npy } else { Format::Npz };
@@ -119,4 +122,15 @@ proptest! {
             }
         });
     }
+}
+
+#[tokio::test]
+async fn an_archive_without_the_selected_arrays_has_rows_of_nulls() {
+    let bytes = std::fs::read(testdata("npz/stored.npz")).unwrap();
+    let rows = shard(&bytes).read_all().await.rows().len();
+    let directory = tempfile::tempdir().unwrap();
+    write_settled(&directory.path().join("shard"), &bytes);
+    let source = Source::new(Format::Npz, path(directory.path(), "shard")).optional_feature("x", "absent");
+    let found = read_json(&Dataset::new(source, Stores::new(Vec::new())).unwrap()).await.unwrap();
+    assert_eq!(found.rows, vec![json!({ "x": null }); rows]);
 }
