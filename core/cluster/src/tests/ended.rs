@@ -4,12 +4,12 @@ use feedline_data::pipeline::{FilterFunction, Function, FunctionEnvironment, Ope
 
 use super::*;
 
-/// A specification of almost 4 MiB.
-fn large(name: &str) -> JobSpec {
+/// A specification with functions of 300 KiB each.
+fn large(name: &str, functions: usize) -> JobSpec {
     let mut spec = JobSpec { name: name.to_owned(), ..spec(4, 1) };
-    for _ in 0..5 {
+    for _ in 0..functions {
         let function = Function {
-            code: Some("A".repeat(768 << 10)),
+            code: Some("A".repeat(300 << 10)),
             environment: Some(FunctionEnvironment { python: Some("3.11".to_owned()), ..Default::default() }),
             ..Function::new("m:f")
         };
@@ -31,8 +31,8 @@ fn a_hundred_cancelled_jobs_with_large_pipelines_have_a_small_snapshot() {
     let mut bench = Bench::new();
     let mut jobs = Vec::new();
     for number in 0..100 {
-        let job = bench.open(&large(&format!("job {number}"))).expect("a valid job");
-        assert!(encoded_bytes(&bench.records) > 3 << 20, "the pipeline is in the record");
+        let job = bench.open(&large(&format!("job {number}"), 1)).expect("a valid job");
+        assert!(encoded_bytes(&bench.records) > 300 << 10, "the pipeline is in the record");
         bench.ask(|request| Input::CancelJob { request, job });
         bench.records.clear();
         jobs.push(job);
@@ -46,7 +46,7 @@ fn a_hundred_cancelled_jobs_with_large_pipelines_have_a_small_snapshot() {
 
 #[test]
 fn an_ended_job_keeps_its_position_without_its_pipeline() {
-    let (mut bench, job) = Bench::running(&large("run"), 64);
+    let (mut bench, job) = Bench::running(&large("run", 5), 64);
     bench.consumer(ConsumerReport {
         positions: vec![(0, StreamPosition { epoch: 0, row: 8 })],
         ..consumer_report(job, 0)
@@ -74,7 +74,7 @@ fn an_ended_job_keeps_its_position_without_its_pipeline() {
         panic!("the pipeline is not stored")
     };
     assert_eq!(refusal.kind, ServiceErrorKind::NotFound);
-    let again = bench.open(&large("run")).expect("the name is free");
+    let again = bench.open(&large("run", 5)).expect("the name is free");
     assert_ne!(again, job);
 }
 
@@ -90,7 +90,7 @@ fn an_ended_job_with_a_small_pipeline_keeps_its_details() {
 
 #[test]
 fn an_ended_job_keeps_the_streams_of_its_start_position() {
-    let (mut bench, job) = Bench::running(&large("run"), 64);
+    let (mut bench, job) = Bench::running(&large("run", 5), 64);
     let mut position = bench.status(job).position.expect("an indexed dataset");
     position.streams = vec![StreamPosition { epoch: 0, row: 12 }];
     let resumed = JobSpec { start: Some(position.clone()), ..large("resumed") };
