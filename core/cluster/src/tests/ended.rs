@@ -93,7 +93,7 @@ fn an_ended_job_keeps_the_streams_of_its_start_position() {
     let (mut bench, job) = Bench::running(&large("run", 5), 64);
     let mut position = bench.status(job).position.expect("an indexed dataset");
     position.streams = vec![StreamPosition { epoch: 0, row: 12 }];
-    let resumed = JobSpec { start: Some(position.clone()), ..large("resumed") };
+    let resumed = JobSpec { start: Some(position.clone()), ..large("resumed", 5) };
     let (mut bench, job) = Bench::running(&resumed, 64);
     bench.ask(|request| Input::CancelJob { request, job });
     let snapshot = bench.cluster.snapshot();
