@@ -147,7 +147,7 @@ fn limit_connections<C>(
     max: usize,
 ) -> impl Stream<Item = (C, OwnedSemaphorePermit)> {
     let permits = Arc::new(Semaphore::new(max));
-    stream::unfold((Box::pin(incoming), permits), |(mut incoming, permits)| async move {
+    stream::unfold((Box::pin(incoming), permits), move |(mut incoming, permits)| async move {
         if permits.available_permits() == 0 {
             tracing::warn!(
                 "all {max} connections of a listener are in use: new ones wait; raise the limit of open files"
