@@ -29,7 +29,7 @@ export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 PHASE := python3 -B .ci/phases.py run
 PARALLEL := python3 -B .ci/phases.py quiet
 
-.PHONY: help demo nightly test test-phases test-parallel environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding parquet-groups long-response crashing-row python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
+.PHONY: help demo nightly test test-phases test-parallel environments chart-tools build-tests test-rust test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding parquet-groups long-response crashing-row jpeg-check python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster kafka-tools store-tools preview-tools kafka test-kafka kafka-speed topic-lag reindexing image-folder compressed throttle test-preview test-stores lint-speed graph-bench graph-build-bench test-services
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -327,6 +327,9 @@ long-response: release ## Measure the memory of a worker whose HTTP server answe
 
 crashing-row: release python ## Measure what a row that kills its workers costs the job of another tenant: ROUNDS=3
 	@python3 benches/crashing_row.py
+
+jpeg-check: ## Measure which part of a random crop checks that the JPEG is complete, with `perf` of Linux
+	@python3 benches/jpeg_check.py
 
 padding: release ## Measure the padding of sentence pairs with and without coordinated batches
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de

@@ -91,6 +91,9 @@ impl<'a> ScanReader<'a> {
     }
 
     /// Whether the structure of the data is as expected. If not, the data that was not read may be incomplete.
+    ///
+    /// Profiles show its cost, as it is not inlined (`make jpeg-check`).
+    #[inline(never)]
     pub(crate) fn has_expected_structure(&self) -> bool {
         // The data before a point of an index may not have been read.
         if self.position == self.scan.mcus() && self.index.is_none() {
