@@ -248,11 +248,6 @@ impl Consumer {
     pub fn update_mix(&self, origins: &mut Origins) {
         origins.set_mix(self.view.shared.lock().mix_changes_from(0));
     }
-
-    /// Returns the rows since the last batch that are not part of any batch: removed, skipped and dropped rows.
-    pub fn trailing(&self) -> BatchInfo {
-        self.view.shared.lock().carried()
-    }
 }
 
 /// Creates the pool of receive buffers. The buffers are pinned if the settings contain a GPU and its driver is available.
@@ -289,6 +284,11 @@ impl ConsumerView {
     /// consumer or planned for it.
     pub fn mix_changes_from(&self, epoch: u32) -> Vec<MixChange> {
         self.shared.lock().mix_changes_from(epoch).to_vec()
+    }
+
+    /// Returns the rows since the last batch that are not part of any batch: removed, skipped and dropped rows.
+    pub fn trailing(&self) -> BatchInfo {
+        self.shared.lock().carried()
     }
 }
 

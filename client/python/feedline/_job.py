@@ -324,12 +324,21 @@ class Job:
         ``skipped_rows`` is the number of failed rows that were skipped or replaced. ``ignored_columns`` contains the names of columns in the
         data that ``source.features`` does not contain. ``widened_columns`` contains the columns in which values of several types have a
         common type, as dicts with ``column``, ``from`` and ``to``. ``rounded_columns`` contains the columns whose values are rounded, as dicts
-        with ``column`` and ``reason``.
+        with ``column`` and ``reason``. ``defects`` contains the first 100 unreadable parts of the data, each as the shard, the byte from which
+        its rest cannot be read, and the reason, and ``defect_count`` is the number of all. Their rows are not part of ``skipped_rows``, because
+        their number is unknown.
         """
         stats = self._session.totals.total(self._session.consumer)
         time = stats["step_seconds"] + stats["stall_seconds"]
         fed = 1.0 - stats["stall_seconds"] / time if time > 0 else 1.0
-        return {**stats, **self._session.columns, "fed": fed, "bound": self._session.bottleneck()}
+        defects = {"defects": self._session.defects, "defect_count": self._session.defect_count}
+        return {**stats, **self._session.columns, **defects, "fed": fed, "bound": self._session.bottleneck()}
+
+    @property
+    def skipped(self) -> list[tuple[str, int, str]]:
+        """Rows that failed after the last batch, as shard, offset in the shard, and reason. Rows that failed before a batch are in its
+        :attr:`Batch.skipped`."""
+        return self._session.skipped
 
     def _report_epoch(self, epoch: int) -> None:
         counts = self._session.totals.since_last(self._session.consumer)

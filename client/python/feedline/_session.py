@@ -21,6 +21,8 @@ _INDEXING_LOG_SECONDS = 600.0
 """Interval of log messages while the dataset is indexed."""
 _CLOSE_SECONDS = 5.0
 """Timeout for closing a consumer if the coordinator does not respond."""
+_MAX_DEFECTS = 100
+"""Number of unreadable parts of the data that the statistics list."""
 _RETRY_SECONDS = 0.5
 """Pause between attempts to connect."""
 _MIX_SECONDS = 2.0
@@ -44,6 +46,11 @@ class Session:
         """Number of loaded states."""
         self.totals = StatsTotals()
         self.columns = column_differences({})
+        self.defects: list[tuple[str, int, str]] = []
+        """The first unreadable parts of the data: shard, offset, reason."""
+        self.defect_count = 0
+        # Rows that failed after the last batch of the last loop.
+        self._skipped: list[tuple[str, int, str]] = []
         # Changes of the mix's weights.
         self._mix: list[dict[str, Any]] = []
         self._process = os.getpid()
@@ -140,6 +147,20 @@ class Session:
         self._mix = status["layout"].get("mix", [])
         self._position.set_dataset(status["position"], status["layout"], status["dataset"])
         self.columns = column_differences(status["dataset"])
+        self._set_defects(job, status["dataset"]["defects"])
+
+    def _set_defects(self, job: _native.Job, count: int) -> None:
+        if count != self.defect_count:
+            self.defects = job.defects(_MAX_DEFECTS)
+            shard, offset, reason = self.defects[0]
+            others = f"; and {count - 1} others: see stats()['defects']" if count > 1 else ""
+            _log.warning("%s at byte %d: %s; the rest of the shard is skipped%s", shard, offset, reason, others)
+        self.defect_count = count
+
+    @property
+    def skipped(self) -> list[tuple[str, int, str]]:
+        """Rows that failed after the last batch."""
+        return self._skipped if self.consumer is None else self.consumer.skipped()
 
     def _set_start(
         self, service: _native.Service, job: _native.Job, consumer: _native.Consumer, state: dict[str, Any] | None
@@ -195,6 +216,10 @@ class Session:
             # In a forked child, the objects belong to the parent process.
             return
         self.totals.add(consumer)
+        self._skipped = consumer.skipped()
+        if is_ended and self._skipped:
+            shard, offset, reason = self._skipped[0]
+            _log.warning("rows after the last batch were skipped: %d; the first is row %d of %s: %s", len(self._skipped), offset, shard, reason)
         is_acknowledged = False
         try:
             self._send_last_requests(consumer, job, is_ended)

@@ -31,6 +31,11 @@ impl RecordedGrowth {
     }
 }
 
+/// Returns the rows that failed as `(shard, offset, reason)`.
+pub(crate) fn skipped_rows(info: &BatchInfo) -> Vec<(String, u64, String)> {
+    info.skipped.iter().map(|row| (row.shard.clone(), row.offset, row.reason.clone())).collect()
+}
+
 /// One batch: its columns and their origin.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Batch {
@@ -154,8 +159,7 @@ impl Batch {
     /// Rows that failed since the previous batch: `(shard, offset, reason)`.
     #[getter]
     fn skipped(&self) -> Vec<(String, u64, String)> {
-        let skipped = self.info.skipped.iter();
-        skipped.map(|row| (row.shard.clone(), row.offset, row.reason.clone())).collect()
+        skipped_rows(&self.info)
     }
 
     /// Returns the origin of each row, in order, as `(shard, index in the shard)`. `None` until `Job.load_origins` was called.

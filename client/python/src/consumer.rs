@@ -7,7 +7,7 @@ use feedline_client::{Batch as ClientBatch, ClientError, Consumer as ClientConsu
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::batch::{Batch, SlotPositionTuple};
+use crate::batch::{Batch, SlotPositionTuple, skipped_rows};
 use crate::errors::{FeedlineError, WrongUse, from_client};
 use crate::origins::SharedOrigins;
 use crate::runtime;
@@ -147,6 +147,11 @@ impl Consumer {
     fn mix_from(&self, epoch: u32) -> PyResult<String> {
         let changes = self.view()?.mix_changes_from(epoch);
         serde_json::to_string(&changes).map_err(|error| FeedlineError::new_err(error.to_string()))
+    }
+
+    /// Rows that failed since the last batch: `(shard, offset, reason)`.
+    fn skipped(&self) -> PyResult<Vec<(String, u64, String)>> {
+        Ok(skipped_rows(&self.view()?.trailing()))
     }
 
     /// Leaves an elastic job: reports all deliveries and releases the slots to other ranks.

@@ -154,7 +154,11 @@ impl Selection {
                 found.iter().map(|(name, column_type)| (name.as_str(), column_type)).collect();
             for (column, name) in &self.features {
                 let Some(&column_type) = known.get(name.as_str()) else {
-                    if absent == AbsentColumns::Allowed || self.optional.contains(column) {
+                    if absent == AbsentColumns::Allowed {
+                        continue;
+                    }
+                    if self.optional.contains(column) {
+                        check_no_fields(shard, name, found)?;
                         continue;
                     }
                     return Err(self.missing(shard, column, name, found));
@@ -227,6 +231,18 @@ impl Selection {
             name: name.to_owned(),
             hint,
         }
+    }
+}
+
+/// Checks that an optional column is absent, and not a struct, of which only the fields are columns.
+fn check_no_fields(shard: &ShardRef, name: &str, found: &[ResolvedColumn]) -> Result<(), SourceError> {
+    let is_field = |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    match found.iter().find(|(known, _)| is_field(known)) {
+        Some((field, _)) => Err(SourceError::unsupported(
+            shard,
+            format!("the optional column `{name}` is a struct, list or map with fields such as `{field}`; list these instead"),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Scalars, lists and text are cast with Arrow. A row fails if the new type cannot represent a value, such as text that is not a
 //! number, 300 as `uint8`, or 1e300 as `float32`. Fractions are truncated towards zero.
 
+pub(super) mod float16;
 mod infinities;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use feedline_data::pipeline::Cast;
 use feedline_data::schema::ScalarType;
 use half::f16;
 
+use float16::{rounded_f16, rounded_to_odd};
 use infinities::without_new_infinities;
 
 use super::{KernelContext, KernelDefinition};
@@ -119,20 +121,35 @@ impl CastOperator {
 /// Casts an array with Arrow. Values that the type cannot represent become null. If Arrow has no direct cast, the values are first
 /// cast to 32-bit floats.
 fn safe_cast(array: &ArrayRef, target_type: &DataType) -> Result<ArrayRef, OperatorError> {
-    let cast = match arrow::compute::can_cast_types(array.data_type(), target_type) {
-        true => cast_to(array, target_type)?,
-        false => cast_to(&cast_to(array, &with_float_elements(target_type))?, target_type)?,
+    let failed = |error| OperatorError::new(format!("cannot round numbers to float16: {error}"));
+    let is_float = matches!(element_type(array.data_type()), DataType::Float16 | DataType::Float32);
+    let cast = if *element_type(target_type) == DataType::Float16 && !is_float {
+        let doubles = cast_to(array, &with_elements(target_type, &DataType::Float64))?;
+        cast_to(&rounded_to_odd(&doubles).map_err(failed)?, target_type)?
+    } else if arrow::compute::can_cast_types(array.data_type(), target_type) {
+        cast_to(array, target_type)?
+    } else {
+        cast_to(&cast_to(array, &with_elements(target_type, &DataType::Float32))?, target_type)?
     };
     without_new_infinities(array, cast)
 }
 
-/// Replaces the element type at all nesting depths with 32-bit floats.
-fn with_float_elements(data_type: &DataType) -> DataType {
-    let floats = |item: &Field| Arc::new(item.clone().with_data_type(with_float_elements(item.data_type())));
+/// Returns the type of the innermost elements.
+fn element_type(data_type: &DataType) -> &DataType {
     match data_type {
-        DataType::List(item) => DataType::List(floats(item)),
-        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(floats(item), *length),
-        _ => DataType::Float32,
+        DataType::List(item) | DataType::FixedSizeList(item, _) => element_type(item.data_type()),
+        other => other,
+    }
+}
+
+/// Replaces the type of the innermost elements.
+fn with_elements(data_type: &DataType, elements: &DataType) -> DataType {
+    let replaced =
+        |item: &Field| Arc::new(item.clone().with_data_type(with_elements(item.data_type(), elements)));
+    match data_type {
+        DataType::List(item) => DataType::List(replaced(item)),
+        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(replaced(item), *length),
+        _ => elements.clone(),
     }
 }
 
@@ -217,7 +234,7 @@ macro_rules! float_element {
 }
 
 integer_element!(i8, i16, i32, i64, u8, u16, u32, u64);
-float_element!(f16: f16::from_f64, f32: |value| value as f32, f64: |value| value);
+float_element!(f16: rounded_f16, f32: |value| value as f32, f64: |value| value);
 
 /// A boolean in a tensor, which occupies one byte.
 struct StoredBool(bool);

@@ -7,7 +7,7 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, UInt8Type};
 use feedline_data::pipeline::{Pad, Truncate};
 use feedline_data::schema::ScalarType;
-use half::f16;
+use super::cast::float16::rounded_f16;
 
 use super::{KernelContext, KernelDefinition};
 use crate::arrow_types::{arrow_scalar, cast_to};
@@ -191,7 +191,7 @@ fn filler_bytes(scalar: ScalarType, value: i64) -> Vec<u8> {
         ScalarType::UInt16 => clamped!(u16).to_ne_bytes().to_vec(),
         ScalarType::UInt32 => clamped!(u32).to_ne_bytes().to_vec(),
         ScalarType::UInt64 => clamped!(u64).to_ne_bytes().to_vec(),
-        ScalarType::Float16 => f16::from_f64(value as f64).to_ne_bytes().to_vec(),
+        ScalarType::Float16 => rounded_f16(value as f64).to_ne_bytes().to_vec(),
         ScalarType::Float32 => (value as f32).to_ne_bytes().to_vec(),
         ScalarType::Float64 => (value as f64).to_ne_bytes().to_vec(),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use feedline_data::pipeline::RandomErasing;
 use feedline_data::random::RowRandom;
 use feedline_data::schema::ScalarType;
-use half::f16;
+use super::cast::float16::rounded_f16;
 
 use super::image_edit::{ImageMut, edit_images};
 use super::{KernelContext, KernelDefinition};
@@ -120,7 +120,7 @@ impl ImageAxes {
 /// Returns the bytes of a value. The operator accepts only tensors of these types.
 fn element_bytes(scalar: ScalarType, value: f64) -> Vec<u8> {
     match scalar {
-        ScalarType::Float16 => f16::from_f64(value).to_ne_bytes().to_vec(),
+        ScalarType::Float16 => rounded_f16(value).to_ne_bytes().to_vec(),
         ScalarType::Float32 => (value as f32).to_ne_bytes().to_vec(),
         ScalarType::Float64 => value.to_ne_bytes().to_vec(),
         _ => vec![value as u8],

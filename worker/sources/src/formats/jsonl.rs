@@ -3,6 +3,7 @@
 mod infer;
 mod numbers;
 mod scan;
+mod strict;
 
 use std::sync::Arc;
 
@@ -184,6 +185,7 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
         if is_nested_too_deep(line) {
             return Err(format!("the values of the line are nested more than {MAX_JSON_DEPTH} deep"));
         }
+        strict::check(line)?;
         // A line break completes values such as numbers.
         for piece in [line, b"\n".as_slice()] {
             if decoder.decode(piece).map_err(failure_reason)? != piece.len() {

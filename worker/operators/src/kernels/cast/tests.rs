@@ -1,7 +1,7 @@
 //! Tests of casts of scalars, text, lists and tensors, and of values out of range.
 
 use arrow::array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray};
-use arrow::datatypes::{Float32Type, Float64Type, Int32Type, Int64Type, UInt8Type};
+use arrow::datatypes::{Float16Type, Float32Type, Float64Type, Int32Type, Int64Type, UInt8Type};
 use feedline_data::schema::{ColumnType, Schema};
 use serde_json::json;
 
@@ -132,4 +132,18 @@ fn every_pair_of_element_types_preserves_small_numbers() {
             assert_eq!(back, [0, 1], "{from:?} -> {to:?}");
         }
     }
+}
+
+#[test]
+fn float16_is_rounded_once() {
+    let value = 1.0 + 2.0_f64.powi(-11) + 2.0_f64.powi(-30);
+    let chunk = cast(ColumnType::Scalar(ScalarType::Float64), arrow(Float64Array::from(vec![value, 1e5])), "float16");
+    let out = array(&chunk, "x").as_primitive::<Float16Type>();
+    assert_eq!(out.value(0).to_f64(), 1.0 + 2.0_f64.powi(-10));
+    assert_eq!(chunk.failures, [(1, "column `x`: cannot cast 100000.0 to float16".to_owned())]);
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([Some([Some(value), None])]);
+    let lists_of_doubles = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Float64)));
+    let chunk = cast(lists_of_doubles, arrow(lists), "float16");
+    let out = array(&chunk, "x").as_list::<i32>().values().clone();
+    assert_eq!(out.as_primitive::<Float16Type>().value(0).to_f64(), 1.0 + 2.0_f64.powi(-10));
 }

@@ -1,8 +1,7 @@
 //! Scans a JSON line for the keys of its object and the kinds of their values, without building values.
 //!
-//! The scanner accepts the same structure as the decoder, which is more lenient than JSON: for example, commas may be missing.
-//! It accepts further lines that the decoder rejects, because it does not validate the contents of strings. The caller decodes
-//! each line that adds something to the inferred columns.
+//! The scanner accepts lines that the decoder rejects: commas may be missing, and it does not validate the contents of strings. The
+//! caller decodes each line that adds something to the inferred columns.
 
 use crate::exact_cast::{has_leading_zero, is_exact};
 use crate::limits::MAX_JSON_DEPTH;

@@ -3,6 +3,8 @@
 //! An example is `Example { 1: Features { 1: map<1: name, 2: Feature> } }`. A `SequenceExample` has feature lists in field 2. A `Feature` contains one of `1: BytesList`,
 //! `2: FloatList` and `3: Int64List`. Each list is `{ 1: repeated value }`. Numbers may be packed.
 
+use std::mem::discriminant;
+
 use crate::limits::MAX_FEATURES;
 
 pub(crate) type MalformedExample = &'static str;
@@ -67,12 +69,17 @@ pub(super) fn read_entry(entry: &[u8]) -> Result<(&[u8], FeatureValues<'_>), Mal
             (2, Value::Bytes(feature)) => {
                 let mut feature = MessageReader(feature);
                 while let Some((number, value)) = feature.next_field()? {
-                    values = match (number, value) {
+                    let list = match (number, value) {
                         (1, Value::Bytes(list)) => FeatureValues::Bytes(list),
                         (2, Value::Bytes(list)) => FeatureValues::Floats(list),
                         (3, Value::Bytes(list)) => FeatureValues::Ints(list),
-                        _ => values,
+                        _ => continue,
                     };
+                    // Protobuf would merge two lists of one kind. Of two kinds, the last one counts.
+                    if discriminant(&list) == discriminant(&values) {
+                        return Err("a feature has two lists of values");
+                    }
+                    values = list;
                 }
             }
             _ => {}

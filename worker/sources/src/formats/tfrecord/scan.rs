@@ -121,7 +121,15 @@ impl<'a> SchemaScan<'a> {
             feature.is_list |= is_list && feature.kind == kind;
             return Ok(());
         }
-        let name = String::from_utf8_lossy(name).into_owned();
+        let Ok(name) = std::str::from_utf8(name).map(str::to_owned) else {
+            // No pipeline can name it.
+            return if self.selection.reads_all() {
+                let name = String::from_utf8_lossy(name);
+                Err(format!("the name of the feature `{name}` is not UTF-8: list the features to read under `source.features`"))
+            } else {
+                Ok(())
+            };
+        };
         if !self.is_needed(&name) {
             if self.selection.reads(&name) {
                 return Err(format!(
