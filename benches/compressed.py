@@ -10,12 +10,13 @@ For each codec, prints a Markdown table with the following values:
 - index: the size of the stored index, divided by the size of the content
 - the speed of the library and of the indexing pass, in content bytes per second of CPU time
 
-Below the table, prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content, how many
+Below the table, prints whether the digests of an epoch of all codecs are equal on one, two and four workers, and on two of which one is
+killed. Also prints the size of the index of a `.tar.gz` of photographs, divided by the size of the archive's content, how many
 bytes a resume at a random row of a `.jsonl.gz` with 1 GiB of content decompresses before its first row, and how fast one large file is
 indexed on two cores, divided by the same on one core.
 
 Rounds are interleaved, and the table contains medians. Exits with status 1 if the indexing of gzip is below 0.8, if reading is below
-0.85, if an index exceeds 1.5 %, or 0.5 % for photographs, or if a resume decompresses more than 2 MiB. `make compressed` builds
+0.85, if an index exceeds 1.5 %, or 0.5 % for photographs, if digests differ, or if a resume decompresses more than 2 MiB. `make compressed` builds
 Feedline in release mode and runs this script.
 """
 
@@ -35,6 +36,7 @@ import tempfile
 import time
 import zlib
 
+import fleet_digests
 import usage
 from limits import Limits
 
@@ -52,6 +54,8 @@ RESUME_BYTES = ROOT / "target/release/examples/resume_bytes"
 RESUME_FILE_BYTES, RESUMED_ROWS, MAX_RESUME_BYTES = 1 << 30, 200, 2 << 20
 SHARD_BYTES = int(os.environ.get("SHARD_MIB", "64")) << 20
 PIECE = 1 << 16
+# One frame of such a file is a long run.
+DIGEST_SHARDS, DIGEST_SHARD_BYTES = 2, 9 << 20
 
 PIPELINE = """
 name: compressed
@@ -204,13 +208,13 @@ def write_lines(path, source, size):
             target.write(next(source))
 
 
-def write_data(folder):
+def write_data(folder, shards, shard_bytes):
     """Writes files of JSON lines, and compresses them with each codec."""
-    (folder / "plain").mkdir()
+    (folder / "plain").mkdir(parents=True)
     source = lines()
-    for shard in range(SHARDS):
+    for shard in range(shards):
         path = folder / "plain" / f"{shard}.jsonl"
-        write_lines(path, source, SHARD_BYTES)
+        write_lines(path, source, shard_bytes)
         for name, codec in CODECS.items():
             (folder / name).mkdir(exist_ok=True)
             codec.compress(path)
@@ -252,6 +256,17 @@ def run(folder, kind, index):
     index_cpu, _ = feedline("index", pipeline, "--index-dir", index)
     run_cpu, _ = feedline("run", pipeline, *flags, "--no-digest", "--workers", WORKERS)
     return index_cpu, run_cpu
+
+
+def differing_digests(folder):
+    """The names of the runs whose digests differ."""
+    write_data(folder / "data", DIGEST_SHARDS, DIGEST_SHARD_BYTES)
+    pipelines = {}
+    for name in ("plain", *CODECS):
+        pipelines[name] = folder / f"{name}.yaml"
+        pipelines[name].write_text(PIPELINE.format(data=folder / "data" / name))
+        (folder / "runs" / name).mkdir(parents=True)
+    return fleet_digests.find_differences(FEEDLINE, folder / "runs", pipelines)
 
 
 def image_index(folder):
@@ -311,7 +326,7 @@ def main():
     usage.check(__doc__)
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        write_data(folder)
+        write_data(folder, SHARDS, SHARD_BYTES)
         content = sum(file.stat().st_size for file in (folder / "plain").iterdir())
         (folder / "tiny").mkdir()
         (folder / "tiny" / "a.jsonl").write_text('{"id": 1, "url": "", "text": ""}\n')
@@ -340,6 +355,12 @@ def main():
             ]
             cells = [f"{indexing:.2f}{marks[0]}", f"{reading:.2f}{marks[1]}", f"{stored:.2%}{marks[2]}"]
             print(f"| {name} | {' | '.join(cells)} | {library:.0f} MB/s | {speed:.0f} MB/s |")
+        differing = differing_digests(folder / "digests")
+        mark = limits.mark(not differing, "digests differ")
+        names = f"plain, {', '.join(CODECS)}, 1, 2 and 4 workers, a worker killed"
+        print("\n| check | result |")
+        print("|---|---|")
+        print(f"| digest of an epoch: {names} | {'; '.join(differing) or 'equal'}{mark} |")
         if IMAGES.is_dir():
             images = image_index(folder)
             mark = limits.mark(images <= MAX_IMAGE_INDEX, f"photographs: an index of {images:.2%}")

@@ -24,7 +24,9 @@ pub use features::features;
 pub use images::{image, raster};
 pub use seeds::{Seed, seeds};
 pub use services::{aws_config, hub, kafka_options, kafka_payload};
-pub use shards::{arrayrecord, arrow, csv, example, jsonl, npy, npz, parquet, read_shard, tar, tfrecord};
+pub use shards::{
+    arrayrecord, arrow, csv, example, jsonl, npy, npz, parquet, parquet_pages, read_shard, tar, tfrecord,
+};
 pub use thread_state::block_on;
 pub use tokenizers::tokenizer;
 
@@ -44,7 +46,7 @@ macro_rules! with_targets {
         $macro! {
             access access_point arrayrecord arrow aws_config bzip2 cache csv dataset_card example features
             graph_folder gzip hub image index jsonl kafka_options kafka_payload litdata mds messages npy npz
-            parquet pipeline raft_log raster tar tfrecord tokenizer xz zlib zstd
+            parquet parquet_pages pipeline raft_log raster tar tfrecord tokenizer xz zlib zstd
         }
     };
 }

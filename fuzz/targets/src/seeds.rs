@@ -89,6 +89,7 @@ pub fn seeds(target: &str) -> Result<Vec<Seed>, Box<dyn Error>> {
             ];
             [written, files(COLUMNAR, &["parquet"])?].concat()
         }
+        "parquet_pages" => datasets::column_chunks()?,
         "pipeline" => files(EXAMPLES, &["yaml"])?,
         "raft_log" => feedline_raft::samples().into_iter().map(|(name, bytes)| seed(name, bytes)).collect(),
         "raster" => files(PICTURES, &["png", "webp"])?,

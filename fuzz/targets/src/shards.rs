@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::pipeline::{Format, Source};
+use feedline_sources::fuzzing::read_parquet_pages;
 use feedline_sources::{BlockRead, Dataset, Stores};
 
 use crate::array_record;
-use crate::thread_state::{block_on, with_folder};
+use crate::thread_state::{block_on, ignore_contained_panics, with_folder};
 
 /// Age of the files of shards.
 const SETTLED_AGE: Duration = Duration::from_secs(1);
@@ -55,6 +56,12 @@ pub fn npz(bytes: &[u8]) {
 /// Reads a Parquet file.
 pub fn parquet(bytes: &[u8]) {
     read_shard(bytes, Format::Parquet, &[]);
+}
+
+/// Decompresses the pages of a column chunk of a Parquet file, and one page.
+pub fn parquet_pages(bytes: &[u8]) {
+    ignore_contained_panics();
+    read_parquet_pages(bytes);
 }
 
 /// Reads a WebDataset shard.

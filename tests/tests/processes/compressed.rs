@@ -13,14 +13,13 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 /// Compresses each file of a directory into another directory.
-fn compress_all(from: &str, to: &str) {
+fn compress_all(from: &str, to: &str, ending: &str, compress: impl Fn(&[u8]) -> Vec<u8>) {
     fs::create_dir(to).expect("the scratch directory is writable");
     for entry in fs::read_dir(from).expect("the directory exists") {
         let entry = entry.expect("the directory is readable");
         let name = entry.file_name().into_string().expect("the name is text");
         let content = fs::read(entry.path()).expect("the file is readable");
-        fs::write(Path::new(to).join(format!("{name}.gz")), compress::gzip(&content, 6))
-            .expect("the file is writable");
+        fs::write(Path::new(to).join(name + ending), compress(&content)).expect("the file is writable");
     }
 }
 
@@ -37,7 +36,9 @@ fn gzip_files_of_every_format_deliver_the_rows_of_the_plain_files() {
     for (format, kind, rows) in cases {
         scratch.make_data(kind, format, &["--format", format, "--rows", rows, "--seed", "2"]);
         let compressed = format!("{format}-gz");
-        compress_all(&scratch.file(format), &scratch.file(&compressed));
+        compress_all(&scratch.file(format), &scratch.file(&compressed), ".gz", |content| {
+            compress::gzip(content, 6)
+        });
         for window in [0, 500] {
             let run = |folder: &str| {
                 let text = format!(
@@ -153,6 +154,48 @@ fn an_epoch_decompresses_bzip2_xz_and_zstd_files_with_blocks_at_most_a_tenth_mor
     }
 }
 
+/// Writes copies of a file into a folder.
+fn write_copies(scratch: &Scratch, folder: &str, copies: usize, file: &[u8]) {
+    fs::create_dir(scratch.file(folder)).expect("the scratch directory is writable");
+    for shard in 0..copies {
+        fs::write(scratch.file(&format!("{folder}/{shard}")), file).expect("the file is writable");
+    }
+}
+
+/// Writes a pipeline that reads all files of a folder.
+fn write_pipeline(scratch: &Scratch, folder: &str, format: &str, batch_rows: u32) -> String {
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: {format} }}\nseed: 3\nshuffle: {{ window: 500 }}\n\
+         operators: [ batch: {{ size: {batch_rows} }} ]\n",
+        scratch.file(folder)
+    );
+    scratch.write(&format!("{folder}.yaml"), &text)
+}
+
+/// Runs a job with 1, 2 and 4 workers, and with two workers of which one is killed. Checks that each run delivers each row once, in the
+/// same order. Returns the digest of the content.
+fn run_on_fleets(scratch: &Scratch, folder: &str, format: &str, batch_rows: u32) -> Value {
+    let pipeline = write_pipeline(scratch, folder, format, batch_rows);
+    let shape = ["--virtual-consumers", "4"];
+    let mut reports: Vec<Value> = ["1", "2", "4"]
+        .iter()
+        .map(|workers| scratch.run(&pipeline, &[&["--workers", workers][..], &shape].concat()))
+        .collect();
+    let mut processes = Processes::start(scratch.path().join(format!("processes-{folder}")), 2);
+    let url = processes.url();
+    let slow = ["run", &pipeline, "--coordinator", &url, "--step-ms", "5", "--audit", "--report", "json"];
+    let run = Running::start(&[&slow[..], &shape].concat());
+    wait_for_rows(&url, 10 * u64::from(batch_rows));
+    processes.workers[0].kill();
+    reports.push(run.wait().report());
+    for (fleet, report) in reports.iter().enumerate() {
+        assert_clean(report);
+        assert_eq!(report["content_digest"], reports[0]["content_digest"], "{folder}, fleet {fleet}");
+        assert_eq!(report["digest"], reports[0]["digest"], "{folder}, fleet {fleet}");
+    }
+    reports[0]["content_digest"].clone()
+}
+
 /// The order of a shuffled job depends on the access points, so only the content of codecs is equal.
 #[test]
 fn all_detected_codecs_deliver_the_rows_of_the_plain_files_on_any_fleet_and_if_a_worker_is_killed() {
@@ -168,35 +211,34 @@ fn all_detected_codecs_deliver_the_rows_of_the_plain_files_on_any_fleet_and_if_a
     ];
     let mut first_digest = None;
     for (name, file) in codecs {
-        fs::create_dir(scratch.file(name)).expect("the scratch directory is writable");
-        for shard in 0..3 {
-            fs::write(scratch.file(&format!("{name}/{shard}")), &file).expect("the file is writable");
-        }
-        let text = format!(
-            "name: job\nsource: {{ url: \"{}/*\", format: text }}\nseed: 3\nshuffle: {{ window: 500 }}\n\
-             operators: [ batch: {{ size: 50 }} ]\n",
-            scratch.file(name)
-        );
-        let pipeline = scratch.write(&format!("{name}.yaml"), &text);
-        let shape = ["--virtual-consumers", "4"];
-        let mut reports: Vec<Value> = ["1", "2", "4"]
-            .iter()
-            .map(|workers| scratch.run(&pipeline, &[&["--workers", workers][..], &shape].concat()))
-            .collect();
-        let mut processes = Processes::start(scratch.path().join(format!("processes-{name}")), 2);
-        let url = processes.url();
-        let slow = ["run", &pipeline, "--coordinator", &url, "--step-ms", "5", "--audit", "--report", "json"];
-        let run = Running::start(&[&slow[..], &shape].concat());
-        wait_for_rows(&url, 500);
-        processes.workers[0].kill();
-        reports.push(run.wait().report());
-        let expected = first_digest.get_or_insert_with(|| reports[0]["content_digest"].clone());
-        for (fleet, report) in reports.iter().enumerate() {
-            assert_clean(report);
-            assert_eq!(report["content_digest"], *expected, "{name}, fleet {fleet}");
-            assert_eq!(report["digest"], reports[0]["digest"], "{name}, fleet {fleet}");
-        }
+        write_copies(&scratch, name, 3, &file);
+        let digest = run_on_fleets(&scratch, name, "text", 50);
+        assert_eq!(digest, *first_digest.get_or_insert_with(|| digest.clone()), "{name}");
     }
+}
+
+#[test]
+fn long_runs_of_xz_deliver_the_rows_of_the_plain_files_on_any_fleet_and_if_a_worker_is_killed() {
+    let scratch = Scratch::new();
+    // Slightly more than the largest block.
+    let content = &compress::text()[..(8 << 20) + (64 << 10)];
+    write_copies(&scratch, "plain", 2, content);
+    write_copies(&scratch, "xz-run", 2, &compress::xz(content));
+    let plain = scratch.run(&write_pipeline(&scratch, "plain", "text", 50), &[]);
+    assert_clean(&plain);
+    assert_eq!(run_on_fleets(&scratch, "xz-run", "text", 50), plain["content_digest"]);
+    let indexed = scratch.call(&["index", &scratch.file("xz-run.yaml")]);
+    assert!(indexed.stdout.contains("can only be decompressed from its start"), "{}", indexed.stdout);
+}
+
+#[test]
+fn tfrecord_files_of_zlib_deliver_the_rows_of_the_plain_files_on_any_fleet_and_if_a_worker_is_killed() {
+    let scratch = Scratch::new();
+    scratch.make_data("images", "plain", &["--format", "tfrecord", "--rows", "400", "--seed", "2"]);
+    compress_all(&scratch.file("plain"), &scratch.file("zlib"), ".zlib", compress::zlib);
+    let plain = scratch.run(&write_pipeline(&scratch, "plain", "tfrecord", 1), &[]);
+    assert_clean(&plain);
+    assert_eq!(run_on_fleets(&scratch, "zlib", "tfrecord", 1), plain["content_digest"]);
 }
 
 /// A long run is decompressed from its start, by one worker.
@@ -212,14 +254,8 @@ fn a_stopped_run_and_a_killed_worker_continue_within_a_compressed_file() {
     ];
     let mut content_digest = None;
     for (name, file) in files {
-        fs::create_dir(scratch.file(name)).expect("the scratch directory is writable");
-        fs::write(scratch.file(&format!("{name}/a")), &file).expect("the file is writable");
-        let text = format!(
-            "name: job\nsource: {{ url: \"{}/*\", format: text }}\nseed: 3\nshuffle: {{ window: 500 }}\n\
-             operators: [ batch: {{ size: 50 }} ]\n",
-            scratch.file(name)
-        );
-        let pipeline = scratch.write(&format!("{name}.yaml"), &text);
+        write_copies(&scratch, name, 1, &file);
+        let pipeline = write_pipeline(&scratch, name, "text", 50);
         let shape = ["--virtual-consumers", "2"];
         let whole = scratch.run(&pipeline, &shape);
         assert_clean(&whole);

@@ -15,6 +15,8 @@ pub(crate) use scan::Bzip2Scanner;
 pub(crate) const STATE_BYTES: usize = 5;
 const STREAM_HEADER_BITS: u64 = 32;
 const CRC_BITS: u64 = 32;
+/// Unit of the block size.
+const LEVEL_BYTES: usize = 100_000;
 /// Number of bytes that are shifted at a time.
 const SHIFTED_BYTES: usize = 4096;
 /// Memory of the library for each 100 kB of the block size, and for its tables.
@@ -32,8 +34,10 @@ pub(crate) struct Bzip2Decoder {
     bit: u64,
     /// The next bit that the library receives. It receives whole bytes, so up to 7 bits of the next block.
     fed_bit: u64,
-    /// The block size of the stream in units of 100 kB.
+    /// The block size of the stream in units of [`LEVEL_BYTES`].
     level: u8,
+    /// Number of bytes of the current block that were written.
+    block_bytes: usize,
     /// The combined checksum of the blocks of the stream.
     crc: u32,
     produced: usize,
@@ -75,6 +79,7 @@ impl Bzip2Decoder {
             bit: 0,
             fed_bit: 0,
             level: 0,
+            block_bytes: 0,
             crc: 0,
             produced: 0,
         }
@@ -164,6 +169,7 @@ impl Bzip2Decoder {
                     self.library = Some(library);
                     self.fed_bit = self.bit;
                 }
+                self.block_bytes = 0;
                 let search_bit = self.bit + MAGIC_BITS + CRC_BITS;
                 self.state = State::Block { search_bit, end: None, has_content: false };
                 Ok(Next::Continue)
@@ -230,7 +236,9 @@ impl Bzip2Decoder {
         let (before_in, before_out) = (library.total_in(), library.total_out());
         let result = library.decompress(source, &mut content[filled + self.produced..]);
         self.fed_bit += (library.total_in() - before_in) * 8;
-        self.produced += (library.total_out() - before_out) as usize;
+        let written = (library.total_out() - before_out) as usize;
+        self.produced += written;
+        self.block_bytes += written;
         match result {
             Ok(Status::Ok) => Ok(()),
             Ok(Status::MemNeeded) => {
@@ -274,6 +282,15 @@ impl StreamDecoder for Bzip2Decoder {
 
     fn produced(&self) -> usize {
         self.produced
+    }
+
+    fn max_decoded_ahead(&self) -> usize {
+        match self.state {
+            State::Block { .. } if self.block_bytes > 0 => {
+                (usize::from(self.level) * LEVEL_BYTES).saturating_sub(self.block_bytes)
+            }
+            _ => 0,
+        }
     }
 
     fn access_state(&self, boundary: &Boundary, _history: &[u8], _compressed: &[u8]) -> Vec<u8> {

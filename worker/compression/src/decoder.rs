@@ -40,6 +40,11 @@ pub trait StreamDecoder: Send {
     /// Number of bytes that the last call of `decode` wrote, also if it failed.
     fn produced(&self) -> usize;
 
+    /// Maximum number of bytes after the last written one that are already decoded, because the codec decodes whole blocks.
+    fn max_decoded_ahead(&self) -> usize {
+        0
+    }
+
     /// Returns the state of an access point at a boundary. `history` is the content before the boundary, at most
     /// `history_bytes`. `compressed` is the compressed data from the byte that contains the boundary. It may end anywhere, but
     /// the state is smaller if it contains the data of the next `history_bytes` of content.

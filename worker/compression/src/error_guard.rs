@@ -46,6 +46,10 @@ impl<D: StreamDecoder> StreamDecoder for ErrorGuard<D> {
         if self.is_repeated { 0 } else { self.decoder.produced() }
     }
 
+    fn max_decoded_ahead(&self) -> usize {
+        self.decoder.max_decoded_ahead()
+    }
+
     fn access_state(&self, boundary: &Boundary, history: &[u8], compressed: &[u8]) -> Vec<u8> {
         self.decoder.access_state(boundary, history, compressed)
     }

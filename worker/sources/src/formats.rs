@@ -29,6 +29,8 @@ use feedline_data::pipeline::{Format, Source};
 use crate::reader::FormatReader;
 use crate::stores::ScopedStores;
 
+pub use self::parquet::read_parquet_pages;
+
 /// Creates a reader for one dataset of this format.
 pub(crate) fn create_reader(source: &Source, reads: &ScopedStores) -> Box<dyn FormatReader> {
     let memory = reads.cache_memory();

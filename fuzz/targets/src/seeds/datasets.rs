@@ -1,12 +1,16 @@
-//! Files that the libraries of other formats wrote. For formats with directories, a seed is an index and its first file.
+//! Files that the libraries of other formats wrote, and parts of Parquet files. For formats with directories, a seed is an index and its
+//! first file.
 
 use std::error::Error;
 use std::io::Read;
 use std::path::Path;
 
+use bytes::Bytes;
+use parquet::basic::{BrotliLevel, Compression, GzipLevel};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Value, json};
 
-use super::Seed;
+use super::{Seed, parquet_file};
 use crate::array_record;
 
 /// Directory of files that the libraries wrote.
@@ -50,6 +54,27 @@ pub(super) fn litdata() -> Result<Vec<Seed>, Box<dyn Error>> {
     for name in ["every", "plain", "batch", "sample", "chunk", "tokens", "arrow"] {
         let (index, chunk) = litdata_chunk(name)?;
         seeds.extend(directory(name, &index, &chunk));
+    }
+    Ok(seeds)
+}
+
+/// Returns the column chunks of Parquet files with the codecs of the target, after the size of a page.
+pub(super) fn column_chunks() -> Result<Vec<Seed>, Box<dyn Error>> {
+    let codecs = [
+        ("gzip", Compression::GZIP(GzipLevel::default())),
+        ("brotli", Compression::BROTLI(BrotliLevel::default())),
+        ("lz4", Compression::LZ4),
+    ];
+    let mut seeds = Vec::new();
+    for (codec, (name, compression)) in codecs.into_iter().enumerate() {
+        let file = Bytes::from(parquet_file(compression)?);
+        let reader = SerializedFileReader::new(file.clone())?;
+        for (column, chunk) in reader.metadata().row_group(0).columns().iter().enumerate() {
+            let (start, bytes) = chunk.byte_range();
+            let chunk = &file[start as usize..(start + bytes) as usize];
+            let bytes = [&[codec as u8, 0, 0, 1, 0][..], chunk].concat();
+            seeds.push(Seed { name: format!("{name}-{column}"), bytes });
+        }
     }
     Ok(seeds)
 }

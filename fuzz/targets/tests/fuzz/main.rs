@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use feedline_data::pipeline::Format;
 use feedline_fuzz_targets::{TARGETS, Target, read_shard, seeds, with_targets};
+use feedline_sources::fuzzing::read_parquet_pages;
 
 use self::mutator::mutate;
 use self::trial::{Input, run_inputs};
@@ -116,5 +117,15 @@ fn each_source_format_has_an_input_with_rows() {
     for (name, format) in formats {
         let has_rows = |input: &Input| read_shard(&input.bytes, format, &[]) > 0;
         assert!(inputs(target(name)).iter().any(has_rows), "no input of {name} has rows");
+    }
+}
+
+#[test]
+fn each_codec_of_parquet_pages_has_inputs_with_pages() {
+    let inputs = inputs(target("parquet_pages"));
+    for codec in 0..3 {
+        let of_codec = inputs.iter().filter(|input| input.bytes.first() == Some(&codec));
+        let sizes: Vec<u64> = of_codec.map(|input| read_parquet_pages(&input.bytes)).collect();
+        assert!(sizes.len() >= 5 && !sizes.contains(&0), "codec {codec}: {sizes:?}");
     }
 }

@@ -55,6 +55,21 @@ fn streams_are_concatenated() {
 }
 
 #[test]
+fn the_rest_of_a_block_is_decoded_with_its_first_byte() {
+    let content = text(250_000);
+    let file = stream(&content, 1);
+    let mut decoder = Bzip2Decoder::start();
+    assert_eq!(decoder.max_decoded_ahead(), 0);
+    let mut decoded = vec![0; content.len()];
+    let step = decoder.decode(&file, true, &mut decoded[..10], 0).unwrap();
+    assert_eq!((step.event, step.produced, decoder.max_decoded_ahead()), (Event::ContentFull, 10, 99_990));
+    let step = decoder.decode(&file[step.consumed..], true, &mut decoded, 10).unwrap();
+    assert!(matches!(step.event, Event::Boundary(_)), "{:?}", step.event);
+    assert!(step.produced > 80_000, "{} bytes", step.produced);
+    assert_eq!(decoder.max_decoded_ahead(), 0);
+}
+
+#[test]
 fn content_that_contains_a_magic_is_decoded() {
     // Each of the 8 shifts of both magics, in content that bzip2 stores almost unchanged.
     let mut content = noise(20_000);

@@ -60,6 +60,8 @@ pub(super) struct HeaderReader {
     part: Part,
     /// The flags of parts that follow.
     flags: u8,
+    /// The checksum of the header so far, if the header states its checksum.
+    crc: Option<u32>,
     /// The first bytes of the extra field.
     extra: [u8; 4],
     extra_bytes: usize,
@@ -78,12 +80,12 @@ enum Part {
     Extra { left: usize },
     Name,
     Comment,
-    Crc { left: usize },
+    Crc { low: Option<u8> },
 }
 
 impl HeaderReader {
     pub(super) fn new(framing: Framing) -> Self {
-        Self { framing, part: Part::Fixed { at: 0 }, flags: 0, extra: [0; 4], extra_bytes: 0 }
+        Self { framing, part: Part::Fixed { at: 0 }, flags: 0, crc: None, extra: [0; 4], extra_bytes: 0 }
     }
 
     /// Whether the member states its size, and is therefore small.
@@ -101,6 +103,11 @@ impl HeaderReader {
         if let (Part::Extra { .. }, Some(extra)) = (self.part, self.extra.get_mut(self.extra_bytes)) {
             *extra = byte;
             self.extra_bytes += 1;
+        }
+        if let (Some(crc), false) = (&mut self.crc, matches!(self.part, Part::Crc { .. })) {
+            let mut hasher = crc32fast::Hasher::new_with_initial(*crc);
+            hasher.update(&[byte]);
+            *crc = hasher.finalize();
         }
         self.part = match self.part {
             Part::Fixed { .. } if self.framing == Framing::Zlib => Part::Zlib { first: byte },
@@ -123,9 +130,16 @@ impl HeaderReader {
                 0 => return Ok(self.next_part()),
                 left => Part::Extra { left },
             },
-            Part::Extra { left: 1 } | Part::Crc { left: 1 } => return Ok(self.next_part()),
+            Part::Extra { left: 1 } => return Ok(self.next_part()),
             Part::Extra { left } => Part::Extra { left: left - 1 },
-            Part::Crc { left } => Part::Crc { left: left - 1 },
+            Part::Crc { low: None } => Part::Crc { low: Some(byte) },
+            Part::Crc { low: Some(low) } => {
+                let stated = u16::from_le_bytes([low, byte]);
+                if self.crc.is_some_and(|crc| crc as u16 != stated) {
+                    return Err("the checksum of the header of a gzip member does not match".to_owned());
+                }
+                return Ok(self.next_part());
+            }
             Part::Name | Part::Comment if byte == 0 => return Ok(self.next_part()),
             part @ (Part::Name | Part::Comment) => part,
         };
@@ -140,6 +154,9 @@ impl HeaderReader {
             (3, flags) if flags & RESERVED != 0 => Err("the gzip member has unknown flags".to_owned()),
             (3, flags) => {
                 self.flags = flags;
+                if flags & HAS_HEADER_CRC != 0 {
+                    self.crc = Some(crc32fast::hash(&[0x1f, 0x8b, 8, flags]));
+                }
                 Ok(())
             }
             _ => Ok(()),
@@ -160,7 +177,7 @@ impl HeaderReader {
         } else if take(HAS_COMMENT) {
             Some(Part::Comment)
         } else if take(HAS_HEADER_CRC) {
-            Some(Part::Crc { left: 2 })
+            Some(Part::Crc { low: None })
         } else {
             None
         };

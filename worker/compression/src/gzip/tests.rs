@@ -165,6 +165,27 @@ fn checksums_sizes_and_trailing_data_are_checked() {
     }
 }
 
+#[test]
+fn the_checksum_of_a_header_is_verified() {
+    let content = text(3_000, 3);
+    let file = gzip(&content, 6);
+    // An extra field of three bytes, a name and a comment.
+    let header = [0x1f, 0x8b, 8, 0x1e, 0, 0, 0, 0, 0, 255, 3, 0, 1, 2, 3, b'n', 0, b'c', 0];
+    let checksum = (crc32fast::hash(&header) as u16).to_le_bytes();
+    let member = [&header[..], &checksum, &file[10..]].concat();
+    check(&[&member[..], &file, &member].concat(), &content.repeat(3));
+    for at in [4, 13, 15, 17, 19, 20] {
+        let mut damaged = member.clone();
+        damaged[at] ^= 1;
+        for piece in [1, damaged.len()] {
+            let decoder = Box::new(GzipDecoder::start(Framing::Gzip));
+            let error = decode_with(decoder, &damaged, piece, 1 << 20).error.unwrap();
+            let reason = "the checksum of the header of a gzip member does not match: write the file again";
+            assert_eq!((error.reason.as_str(), error.offset), (reason, 20), "{at}");
+        }
+    }
+}
+
 fn zlib(content: &[u8], level: u32) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(level));
     encoder.write_all(content).unwrap();

@@ -40,7 +40,15 @@ pub(super) struct ContentReader {
     filled: usize,
     /// The offset in the content of the byte at `start`.
     position: u64,
+    /// The access point after the content that reads need, before which each block ends that is decoded. 0 without an index.
+    next_point: u64,
     is_ended: bool,
+}
+
+impl Drop for ContentReader {
+    fn drop(&mut self) {
+        metrics::count_read(self.decoded_ahead());
+    }
 }
 
 impl ContentReader {
@@ -67,6 +75,7 @@ impl ContentReader {
             filled: content.len(),
             content,
             position: point.map_or(0, |point| point.content_offset),
+            next_point: 0,
             is_ended: false,
         })
     }
@@ -92,6 +101,7 @@ impl ContentReader {
         range: &Range<u64>,
     ) -> Result<Bytes, SourceError> {
         self.estimated_end = estimated_end(source, range.end) + EXTRA_READ_BYTES;
+        self.next_point = next_point(source, range.end);
         let mut turn = None;
         while self.position < range.start && !self.is_ended {
             let bytes = (range.start - self.position).min(DECODE_STEP_BYTES as u64);
@@ -100,7 +110,7 @@ impl ContentReader {
         }
         self.fill(source.object, range.end - range.start, &mut turn).await?;
         self.content.truncate(self.filled);
-        Ok(Bytes::from(self.content).slice(self.start..))
+        Ok(Bytes::from(std::mem::take(&mut self.content)).slice(self.start..))
     }
 
     /// Decodes the next bytes of a long run. Returns fewer bytes at the end of the content. The reader remains valid if the
@@ -112,6 +122,7 @@ impl ContentReader {
         turn: &mut Option<DecodingTurn<'a>>,
     ) -> Result<Bytes, SourceError> {
         self.estimated_end = estimated_end(source, self.position + bytes) + RUN_READ_AHEAD_BYTES;
+        self.next_point = next_point(source, self.position + bytes);
         self.fill(source.object, bytes, turn).await?;
         let piece = Bytes::copy_from_slice(&self.content[self.start..self.filled]);
         self.release();
@@ -185,6 +196,12 @@ impl ContentReader {
         Ok(step.event)
     }
 
+    /// Maximum number of bytes after the content that are decoded.
+    fn decoded_ahead(&self) -> u64 {
+        let end = self.position + (self.filled - self.start) as u64;
+        (self.decoder.max_decoded_ahead() as u64).min(self.next_point.saturating_sub(end))
+    }
+
     async fn read_more(&mut self, object: &Object) -> Result<(), SourceError> {
         let estimate = self.estimated_end.clamp(self.input_end, self.input_end + MAX_READ_BYTES);
         let end = estimate.max(self.input_end + NEXT_READ_BYTES).min(object.size_bytes());
@@ -196,6 +213,13 @@ impl ContentReader {
         };
         Ok(())
     }
+}
+
+/// The first access point at or after an offset, or the end of the content. 0 without an index.
+fn next_point(source: RangeSource<'_>, offset: u64) -> u64 {
+    let Some(compression) = source.compression else { return 0 };
+    let next = compression.points.partition_point(|point| point.content_offset < offset);
+    compression.points.get(next).map_or(compression.content_bytes, |point| point.content_offset)
 }
 
 /// Estimates the offset in the shard after the compressed data of all content before `offset`. 0 without an index.

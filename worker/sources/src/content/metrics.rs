@@ -11,7 +11,7 @@ pub const METRICS: &[MetricDescription] = &[metric_table::counter(
     DECOMPRESSED_BYTES_TOTAL,
     Unit::Bytes,
     "Bytes of content that were decompressed, by `purpose`: index or read. Includes bytes that were decompressed only to \
-     reach others. Of a bzip2 block, includes only the bytes that were used",
+     reach others. A bzip2 block that a read needs in part counts up to its maximum size, or up to the next access point",
 )
 .with_label("purpose", PURPOSES)];
 

@@ -5,6 +5,7 @@ mod bounded_pages;
 mod chunk_pages;
 mod dictionary_cache;
 pub(super) mod fields;
+mod fuzzed;
 mod list_pages;
 mod page_bytes;
 mod page_codec;
@@ -47,6 +48,8 @@ use page_locations::{ListRows, PageLocations, PagesOfRows};
 use reader::ObjectReader;
 use row_reads::{INVALID_DATA, contained_read, read_rows, read_rows_of_pages};
 use values::ROUNDED_NANOSECONDS;
+
+pub use fuzzed::read_parquet_pages;
 
 /// Maximum size of a row group that forms a single block.
 const MAX_WHOLE_GROUP_BYTES: u64 = 16 << 20;

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use feedline_data::compression::Codec;
 use feedline_data::pipeline::{Format, Source};
 use liblzma::stream::{Action, Check, Status, Stream};
+use metrics::set_default_local_recorder;
+use metrics_exporter_prometheus::PrometheusBuilder;
 
-use crate::content::IndexingMemory;
+use super::object;
+use crate::content::{Content, IndexingMemory};
 use crate::testing::{All, Feature, example, fixture, path, tar, tfrecord, write_settled};
 use crate::{Dataset, Stores};
 
@@ -163,6 +166,43 @@ async fn the_end_of_a_row_does_not_decode_another_bzip2_block() {
     }
     let read: u64 = shard.blocks.iter().map(|block| block.store_bytes).sum();
     assert!(read < file.len() as u64 * 11 / 10, "{read} of {} bytes", file.len());
+}
+
+#[tokio::test]
+async fn a_bzip2_block_counts_as_a_whole_and_other_codecs_count_what_was_read() {
+    let content = json_lines(12_000);
+    let cases = [
+        (bzip2_file(&content, 9), 900_000),
+        (bzip2_file(&content, 1), 100_000),
+        (xz_blocks(&content, 400_000), 1_000),
+    ];
+    for (file, block_bytes) in cases {
+        let shard = read(&file, Format::Text).await;
+        let compression = shard.index.compression.as_ref().unwrap();
+        let first_point = compression.points[0].content_offset;
+        assert!(first_point > 900_000, "{first_point}");
+        let object = object(file).await;
+        let source = Content::indexed(&object, Some(compression));
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let (handle, _guard) = (recorder.handle(), set_default_local_recorder(&recorder));
+        let counted = || -> u64 {
+            let name = "feedline_worker_decompressed_bytes_total{purpose=\"read\"} ";
+            let text = handle.render();
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+        };
+        source.read(0..1_000).await.unwrap();
+        let part = counted();
+        assert_eq!(part, block_bytes);
+        // The block ends at the end of the range.
+        source.read(0..first_point).await.unwrap();
+        assert_eq!(counted() - part, first_point);
+        // At the end of the content, a block is smaller.
+        let last_point = compression.points.last().unwrap().content_offset;
+        let before = counted();
+        source.read(last_point..content.len() as u64 - 1).await.unwrap();
+        let decoded = counted() - before;
+        assert!(decoded <= content.len() as u64 - last_point, "{decoded} bytes");
+    }
 }
 
 #[tokio::test]

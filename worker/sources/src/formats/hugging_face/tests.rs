@@ -1,12 +1,15 @@
 //! Tests of Hugging Face datasets: the rows are compared with those that the library `datasets` reads. `testdata/make_layouts.py`
 //! wrote the files and the expected rows.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use feedline_data::pipeline::Source;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-use crate::testing::lines;
+use crate::testing::{lines, write_settled};
 use crate::{BlockRead, Dataset, SourceError, Stores};
 
 fn data() -> PathBuf {
@@ -69,6 +72,35 @@ async fn features_of_parquet_and_arrow_files_apply_to_every_format() {
     assert_eq!(rows(Source::parquet(parquet.to_str().unwrap())).await.unwrap(), expected("/parquet"));
     let arrow = data().join("saved/*.arrow");
     assert_eq!(rows(Source::arrow(arrow.to_str().unwrap())).await.unwrap(), expected("/saved"));
+}
+
+#[tokio::test]
+async fn the_content_of_a_parquet_file_decides_whether_it_is_compressed() {
+    let bytes = std::fs::read(data().join("features.parquet")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.parquet.gz");
+    let sources = || [source(directory.path()), source(&file), Source::parquet(file.to_str().unwrap())];
+    write_settled(&file, &bytes);
+    for source in sources() {
+        assert_eq!(rows(source).await.unwrap(), expected("/parquet"));
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&bytes).unwrap();
+    write_settled(&file, &encoder.finish().unwrap());
+    for source in sources() {
+        let error = error(source).await;
+        assert!(
+            error.contains("x.parquet.gz")
+                && error.ends_with(
+                    "it is a gzip file, and a Parquet file that is compressed as a whole cannot be read: decompress it, and compress its \
+                     pages instead, or check `source.format`"
+                ),
+            "{error}"
+        );
+    }
+    let file = directory.path().join("rows.bin");
+    write_settled(&file, &bytes);
+    assert_eq!(rows(Source::parquet(file.to_str().unwrap())).await.unwrap(), expected("/parquet"));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use feedline_compression::{DETECTION_BYTES, detect};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
@@ -63,6 +64,9 @@ impl ObjectReader {
         if magic == b"PARE" {
             return Err(SourceError::unsupported(self.object.shard(), ENCRYPTED));
         }
+        if magic != b"PAR1" {
+            self.check_uncompressed().await?;
+        }
         // The Parquet crate rejects any other magic.
         if magic == b"PAR1" {
             let length = u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3]));
@@ -86,6 +90,18 @@ impl ObjectReader {
         }
         self.tail = tail;
         Ok(self)
+    }
+
+    /// Rejects a shard that is compressed as a whole.
+    async fn check_uncompressed(&self) -> std::result::Result<(), SourceError> {
+        let start = self.object.read(0..self.object.size_bytes().min(DETECTION_BYTES)).await?;
+        let Some(codec) = detect(&start) else { return Ok(()) };
+        let reason = format!(
+            "it is a {} file, and a Parquet file that is compressed as a whole cannot be read: decompress it, and compress its pages \
+             instead, or check `source.format`",
+            codec.name()
+        );
+        Err(SourceError::unsupported(self.object.shard(), reason))
     }
 
     /// Adds dictionaries that have been read already, by their offsets.
