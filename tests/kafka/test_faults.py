@@ -1,9 +1,11 @@
-"""Three brokers: leaders change, a broker is killed, and a worker is killed, while a job reads."""
+"""Three brokers: leaders change, a broker is killed, a worker is killed, and a leader without the latest records is elected."""
 
 import signal
 
 import pytest
 from brokers import free_ports
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
 from jobs import BINARY, Jobs, is_listening, wait_for
 from slow_job import SlowJob
 from topics import Topics
@@ -108,3 +110,43 @@ def test_a_killed_role_loses_and_repeats_nothing(cluster, events, digest, jobs, 
     is_whole(jobs.finish(job.process).report, digest)
     for one in (coordinator, *workers):
         one.terminate()
+
+
+def test_replaced_records_are_an_error(cluster, jobs):
+    """A replica without the latest records becomes the leader, and receives others at their offsets."""
+    topics = Topics(cluster.servers())
+    name, copies = "replaced", [0, 1]
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    topic = NewTopic(name, num_partitions=1, replica_assignment=[copies], config=settings)
+    topics.admin.create_topics([topic])[name].result(30)
+    topics.produce(name, 1000)
+    cluster.kill(1)
+    try:
+        topics.produce(name, 1000, first=1000)
+        failing, skipping = (jobs.pipeline(cluster.url(), name, "payload: json", f"on_gap: {choice}") for choice in ("fail", "skip"))
+        positions = {pipeline: str(jobs.folder / f"{pipeline.stem}.json") for pipeline in (failing, skipping)}
+        for pipeline, position in positions.items():
+            assert jobs.run(pipeline, "--position", position, "--limit", "64").report["rows"] == 64
+        cluster.kill(0)
+    finally:
+        cluster.start_broker(1)
+
+    def is_truncated():
+        try:
+            return topics.end_offset(name) == 1000
+        except KafkaException:
+            return False
+
+    try:
+        wait_for(is_truncated, "the other leader")
+        topics.produce(name, 1500, first=5000)
+    finally:
+        if cluster.processes[0] is None:
+            cluster.start_broker(0)
+        cluster.wait_until_ready()
+    result = jobs.run(failing, "--position", positions[failing])
+    reason = "the log was truncated before or at offset 1000 and has other records now: a replica without them became the leader"
+    assert result.code == 1 and f"the records from offset 1000 to 1999 no longer exist, because {reason}" in result.errors, result.errors
+    result = jobs.run(skipping, "--position", positions[skipping])
+    assert result.report["rows"] == 2000 - 64, result
+    assert "continuing with records that replaced others" in result.errors, result.errors

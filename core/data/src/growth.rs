@@ -46,7 +46,8 @@ pub struct GrowthPartition {
 impl GrowthPartition {
     /// Returns the shard by which workers identify the partition. It does not depend on the progress of the job.
     pub fn shard(&self) -> ShardRef {
-        let range = KafkaRange { topic_id: self.topic_id.clone(), from: 0, to: 0, schema_id: self.schema_id };
+        let (topic_id, schema_id) = (self.topic_id.clone(), self.schema_id);
+        let range = KafkaRange { topic_id, from: 0, to: 0, leader_epoch: None, schema_id };
         ShardRef { url: self.url.clone(), size_bytes: 0, version: range.to_string(), ..ShardRef::default() }
     }
 
