@@ -3,7 +3,7 @@
 import json
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 from jobs import wait_for
 
 
@@ -26,6 +26,15 @@ class Topics:
         for server in self.servers.split(","):
             admin = _connect(server)
             wait_for(lambda: _count_partitions(admin, name) == count, f"{server} lists {count} partitions of {name}")
+
+    def set_config(self, name: str, **config: object) -> None:
+        """Changes settings of a topic."""
+        entries = [
+            ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        [changed] = self.admin.incremental_alter_configs([resource]).values()
+        changed.result(30)
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
