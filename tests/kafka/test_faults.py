@@ -7,7 +7,6 @@ import signal
 import pytest
 from brokers import free_ports
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewTopic
 from jobs import BINARY, Jobs, is_listening, wait_for
 from slow_job import SlowJob
 from topics import Topics
@@ -136,10 +135,7 @@ def test_a_killed_role_loses_and_repeats_nothing(cluster, events, digest, jobs, 
 def test_lost_and_replaced_records_are_an_error(cluster, jobs):
     """A replica without the latest records becomes the leader, and receives others at their offsets."""
     topics = Topics(cluster.servers())
-    name, copies = "replaced", [0, 1]
-    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    topic = NewTopic(name, num_partitions=1, replica_assignment=[copies], config=settings)
-    topics.admin.create_topics([topic])[name].result(30)
+    name = topics.create_on("replaced", [0, 1], unclean_leader_election_enable="true", min_insync_replicas=1)
     topics.produce(name, 1000)
     cluster.kill(1)
     try:

@@ -374,6 +374,27 @@ def test_a_topic_that_is_deleted_ends_the_job_and_an_outage_does_not(tmp_path_fa
         brokers.stop()
 
 
+def test_a_leader_without_delivered_records_fails_the_job(cluster, topics, service):
+    topic = topics.create_on("truncated", [0, 1], unclean_leader_election_enable="true", min_insync_replicas=1)
+    topics.produce(topic, 320)
+    follower = service.follow(topic, "truncated")
+    service.wait_for_rows(320, "truncated")
+    cluster.kill(1)
+    try:
+        topics.produce(topic, 320)
+        service.wait_for_rows(640, "truncated")
+        cluster.kill(0)
+    finally:
+        cluster.start_broker(1)
+    try:
+        _, errors = follower.communicate(timeout=120)
+        assert "ends at offset 320, but the job has recorded the offsets before 640" in errors, errors
+    finally:
+        if cluster.processes[0] is None:
+            cluster.start_broker(0)
+        cluster.wait_until_ready()
+
+
 def test_schemas_lag_and_commits(topics, service, registry):
     """A producer changes its schema while the job follows the topic."""
     topic = topics.create("tracked", partitions=2)

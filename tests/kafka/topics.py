@@ -15,10 +15,16 @@ class Topics:
         self.admin = _connect(servers)
 
     def create(self, name: str, partitions: int = 1, copies: int = 1, **config: object) -> str:
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=copies, config=settings)
-        self.admin.create_topics([topic])[name].result(30)
+        self._create(NewTopic(name, num_partitions=partitions, replication_factor=copies, config=_settings(config)))
         return name
+
+    def create_on(self, name: str, brokers: list[int], **config: object) -> str:
+        """Creates a topic with one partition, whose copies are on these brokers."""
+        self._create(NewTopic(name, num_partitions=1, replica_assignment=[brokers], config=_settings(config)))
+        return name
+
+    def _create(self, topic: NewTopic) -> None:
+        self.admin.create_topics([topic])[topic.topic].result(30)
 
     def add_partitions(self, name: str, count: int) -> None:
         """Increases the number of partitions to `count`. Returns when each broker lists them, so that producers know them."""
@@ -72,6 +78,10 @@ class Topics:
     def _offset(self, name: str, partition: int, spec: OffsetSpec) -> int:
         place = TopicPartition(name, partition)
         return self.admin.list_offsets({place: spec})[place].result(10).offset
+
+
+def _settings(config: dict[str, object]) -> dict[str, str]:
+    return {key.replace("_", "."): str(value) for key, value in config.items()}
 
 
 def _connect(servers: str) -> AdminClient:
