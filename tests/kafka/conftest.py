@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from brokers import Brokers, downloads, missing_programs  # noqa: E402
 from jobs import BINARY, Jobs  # noqa: E402
+from registry import Registry  # noqa: E402
 from topics import Topics  # noqa: E402
 
 
@@ -67,3 +68,18 @@ def jobs(tmp_path):
     jobs = Jobs(tmp_path)
     yield jobs
     jobs.stop()
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    try:
+        registry = Registry(tmp_path_factory.mktemp("registry") / "log")
+    except SystemExit as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"the tests with a real schema registry need its archive: {error}")
+        pytest.skip(f"skipped the tests with a real schema registry, because it cannot be downloaded: {error}")
+    try:
+        registry.wait_until_ready()
+        yield registry
+    finally:
+        registry.stop()

@@ -42,9 +42,9 @@ def main() -> None:
     import feedline
 
     settings = Settings(**json.loads(sys.argv[1]))
+    source = {"payload": "json", **settings.source}
     pipeline = feedline.read(
-        url=settings.url, format="kafka", topics=settings.topics, start=settings.start, until="none", payload="json",
-        order=settings.order, seed=7, **settings.source,
+        url=settings.url, format="kafka", topics=settings.topics, start=settings.start, until="none", order=settings.order, seed=7, **source,
     )
     if settings.wait_ms:
         pipeline = pipeline.wait(settings.wait_ms, parallelism=1)

@@ -1,6 +1,7 @@
 """Starts Apicurio Registry on this machine, from its archive on Maven Central, with its REST API of Confluent."""
 
 import json
+import struct
 import subprocess
 import time
 import urllib.error
@@ -50,3 +51,18 @@ class Registry:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def avro_schema(*fields):
+    return json.dumps({"type": "record", "name": "Event", "fields": list(fields)})
+
+
+def zigzag(number: int) -> bytes:
+    value, encoded = number << 1 ^ number >> 63, b""
+    while value > 0x7F:
+        encoded, value = encoded + bytes([value & 0x7F | 0x80]), value >> 7
+    return encoded + bytes([value])
+
+
+def framed(schema: int, body: bytes) -> bytes:
+    return struct.pack(">bI", 0, schema) + body

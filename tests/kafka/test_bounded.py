@@ -341,6 +341,8 @@ def test_unreachable_brokers_are_reported(jobs):
     pipeline = jobs.pipeline("kafka://127.0.0.1:9", "events")
     result = jobs.run(pipeline, "--store-retry-timeout", "2s")
     assert result.code == 1 and "127.0.0.1:9" in result.errors and "refused" in result.errors.lower(), result.errors
+    fix = "check the URL, the brokers and the network, and whether the brokers need TLS"
+    assert fix in result.errors.strip().splitlines()[-1], result.errors
     assert time.monotonic() - started < 40
 
 

@@ -1,46 +1,13 @@
 """Payloads in Confluent's wire format with a real schema registry, Apicurio Registry."""
 
 import json
-import os
 import signal
-import struct
 
-import pytest
-from registry import Registry
+from registry import avro_schema, framed, zigzag
 from slow_job import SlowJob
 from topics import send
 
 ROWS = 300
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    try:
-        registry = Registry(tmp_path_factory.mktemp("registry") / "log")
-    except SystemExit as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"the tests with a real schema registry need its archive: {error}")
-        pytest.skip(f"skipped the tests with a real schema registry, because it cannot be downloaded: {error}")
-    try:
-        registry.wait_until_ready()
-        yield registry
-    finally:
-        registry.stop()
-
-
-def avro_schema(*fields):
-    return json.dumps({"type": "record", "name": "Event", "fields": list(fields)})
-
-
-def zigzag(number: int) -> bytes:
-    value, encoded = number << 1 ^ number >> 63, b""
-    while value > 0x7F:
-        encoded, value = encoded + bytes([value & 0x7F | 0x80]), value >> 7
-    return encoded + bytes([value])
-
-
-def framed(schema: int, body: bytes) -> bytes:
-    return struct.pack(">bI", 0, schema) + body
 
 
 def produce(topics, name, payloads):

@@ -106,3 +106,16 @@ def test_tokens_are_renewed(secure, tokens, jobs):
     report = jobs.run(pipeline, "--credentials", str(file), "--step-ms", "80", "--audit").report
     assert report["rows"] == 200 and report["seconds"] > 6
     assert len(tokens.issued) > before + 1
+
+
+def test_the_wrong_protocol_of_a_port_is_one_sentence(secure, jobs):
+    """A client without TLS at a port with TLS, and the other way round."""
+    file = jobs.folder / "credentials.yaml"
+    file.write_text(json.dumps({"tls": {"kafka_ca_file": str(secure.certificates.authority)}}))
+    plain = "check the URL, the brokers and the network, and whether the brokers need TLS"
+    for listener, settings, fix in [("TLS", [], plain), ("PLAINTEXT", ["credentials: tls"], "check `credentials` of the source")]:
+        pipeline = jobs.pipeline(secure.url(listener), "events", "payload: json", *settings)
+        started = time.monotonic()
+        result = jobs.run(pipeline, "--credentials", str(file), "--store-retry-timeout", "10s")
+        assert time.monotonic() - started < 40
+        assert result.code == 1 and fix in result.errors.strip().splitlines()[-1], result.errors

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from brokers import Brokers, free_ports
 from jobs import BINARY, ROOT, Jobs, is_listening, wait_for
+from metrics import read_metrics, total
+from offsets import committed
+from registry import avro_schema, framed, zigzag
 from topics import Topics, send
 
 FOLLOWER = Path(__file__).with_name("follower.py")
@@ -79,7 +82,7 @@ class Service:
 
     def __init__(self, jobs: Jobs, package: Path, url: str, workers: int = 2) -> None:
         self.jobs, self.package, self.url = jobs, package, url
-        self.port, *ports = free_ports(1 + workers)
+        self.port, self.metrics, *ports = free_ports(2 + workers)
         self.address = f"http://127.0.0.1:{self.port}"
         self.coordinator = self.start_coordinator()
         wait_for(lambda: is_listening(self.port), "the coordinator listens")
@@ -87,7 +90,8 @@ class Service:
 
     def start_coordinator(self):
         folder = str(self.jobs.folder / "coordinator")
-        arguments = ("coordinator", "--listen", f"127.0.0.1:{self.port}", "--data-dir", folder)
+        addresses = ("--listen", f"127.0.0.1:{self.port}", "--metrics", f"127.0.0.1:{self.metrics}")
+        arguments = ("coordinator", *addresses, "--data-dir", folder)
         return self.jobs.start(str(BINARY), *arguments, log=self.jobs.folder / "service.log")
 
     def start_worker(self, port: int):
@@ -368,3 +372,57 @@ def test_a_topic_that_is_deleted_ends_the_job_and_an_outage_does_not(tmp_path_fa
         assert "deleted and created again" in errors, errors
     finally:
         brokers.stop()
+
+
+def test_a_leader_without_delivered_records_fails_the_job(cluster, topics, service):
+    topic = topics.create_on("truncated", [0, 1], unclean_leader_election_enable="true", min_insync_replicas=1)
+    topics.produce(topic, 320)
+    follower = service.follow(topic, "truncated")
+    service.wait_for_rows(320, "truncated")
+    cluster.kill(1)
+    try:
+        topics.produce(topic, 320)
+        service.wait_for_rows(640, "truncated")
+        cluster.kill(0)
+    finally:
+        cluster.start_broker(1)
+    try:
+        _, errors = follower.communicate(timeout=120)
+        assert "ends at offset 320, but the job has recorded the offsets before 640" in errors, errors
+    finally:
+        if cluster.processes[0] is None:
+            cluster.start_broker(0)
+        cluster.wait_until_ready()
+
+
+def test_schemas_lag_and_commits(topics, service, registry):
+    """A producer changes its schema while the job follows the topic."""
+    topic = topics.create("tracked", partitions=2)
+    number, text = {"name": "n", "type": "long"}, {"name": "text", "type": "string", "default": "none"}
+    first = registry.register("tracked-value", avro_schema(number))
+    producer = topics.producer()
+
+    def produce(schema: int, rest: bytes = b"") -> None:
+        """Produces 320 records in each partition."""
+        for row in range(640):
+            send(producer, topic, framed(schema, zigzag(row) + rest), row % 2)
+        assert producer.flush(30) == 0
+
+    produce(first)
+    payload = {"format": "avro", "registry": registry.url}
+    follower = service.follow(topic, "tracked", batch=16, source={"payload": payload, "commit_group": "feedline-tracked"})
+    service.wait_for_rows(640, "tracked")
+    produce(registry.register("tracked-value", avro_schema(number, text)), zigzag(3) + b"new")
+    delivered = service.wait_for_rows(1_280, "tracked")
+    assert max(delivered.values()) == 1
+
+    def lag_and_age() -> tuple[float | None, float | None]:
+        metrics = read_metrics(service.metrics)
+        return total(metrics, "feedline_coordinator_job_lag_rows"), total(metrics, "feedline_coordinator_job_freshness_seconds")
+
+    # The consumer acknowledges a batch when it requests the next one.
+    wait_for(lambda: (found := lag_and_age())[0] is not None and found[0] <= 32 and found[1] is not None, "lag and freshness")
+    # The second half of the records follows the first one in later segments.
+    wait_for(lambda: min(committed(topics, "feedline-tracked", topic, 2).values()) >= 320, "a commit")
+    assert max(committed(topics, "feedline-tracked", topic, 2).values()) <= 640
+    interrupt(follower)

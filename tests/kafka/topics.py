@@ -3,7 +3,7 @@
 import json
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 from jobs import wait_for
 
 
@@ -15,10 +15,16 @@ class Topics:
         self.admin = _connect(servers)
 
     def create(self, name: str, partitions: int = 1, copies: int = 1, **config: object) -> str:
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=copies, config=settings)
-        self.admin.create_topics([topic])[name].result(30)
+        self._create(NewTopic(name, num_partitions=partitions, replication_factor=copies, config=_settings(config)))
         return name
+
+    def create_on(self, name: str, brokers: list[int], **config: object) -> str:
+        """Creates a topic with one partition, whose copies are on these brokers."""
+        self._create(NewTopic(name, num_partitions=1, replica_assignment=[brokers], config=_settings(config)))
+        return name
+
+    def _create(self, topic: NewTopic) -> None:
+        self.admin.create_topics([topic])[topic.topic].result(30)
 
     def add_partitions(self, name: str, count: int) -> None:
         """Increases the number of partitions to `count`. Returns when each broker lists them, so that producers know them."""
@@ -26,6 +32,15 @@ class Topics:
         for server in self.servers.split(","):
             admin = _connect(server)
             wait_for(lambda: _count_partitions(admin, name) == count, f"{server} lists {count} partitions of {name}")
+
+    def set_config(self, name: str, **config: object) -> None:
+        """Changes settings of a topic."""
+        entries = [
+            ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        [changed] = self.admin.incremental_alter_configs([resource]).values()
+        changed.result(30)
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
@@ -63,6 +78,10 @@ class Topics:
     def _offset(self, name: str, partition: int, spec: OffsetSpec) -> int:
         place = TopicPartition(name, partition)
         return self.admin.list_offsets({place: spec})[place].result(10).offset
+
+
+def _settings(config: dict[str, object]) -> dict[str, str]:
+    return {key.replace("_", "."): str(value) for key, value in config.items()}
 
 
 def _connect(servers: str) -> AdminClient:

@@ -7,6 +7,7 @@ use feedline_data::growth::{Growth, ListedGrowth, SegmentTotals};
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::manifest::ShardRef;
 use feedline_data::messages::{JobSegments, JobState};
+use feedline_data::pipeline::OnGap;
 use feedline_data::segments::{MAX_UNDELIVERED_BLOCKS, Segment};
 
 use crate::records::Record;
@@ -45,11 +46,17 @@ impl Cluster {
     pub(crate) fn on_growth_listed(&mut self, id: JobId, listed: &[ShardRef], ready: &mut Ready) {
         self.drop_preparation(id);
         let now = self.now;
-        let Some(growth) = self.jobs.get_mut(&id).and_then(|job| job.growth.as_mut()) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let kafka = job.spec.pipeline.source.kafka.as_ref();
+        let skips_gaps = kafka.is_some_and(|kafka| kafka.on_gap == OnGap::Skip);
+        let Some(growth) = job.growth.as_mut() else { return };
         match growth.recorded.compare(listed) {
             Ok(found) => {
                 growth.on_listed(now);
-                self.record_growth(id, found, ready);
+                match growth.lost_records(&found, now).filter(|_| !skips_gaps) {
+                    Some(message) => self.end_job(id, JobState::Failed(message), ready),
+                    None => self.record_growth(id, found, ready),
+                }
             }
             Err(message) => self.on_growth_failed(id, message, ready),
         }

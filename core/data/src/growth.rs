@@ -46,7 +46,8 @@ pub struct GrowthPartition {
 impl GrowthPartition {
     /// Returns the shard by which workers identify the partition. It does not depend on the progress of the job.
     pub fn shard(&self) -> ShardRef {
-        let range = KafkaRange { topic_id: self.topic_id.clone(), from: 0, to: 0, schema_id: self.schema_id };
+        let (topic_id, schema_id) = (self.topic_id.clone(), self.schema_id);
+        let range = KafkaRange { topic_id, from: 0, to: 0, leader_epoch: None, schema_id };
         ShardRef { url: self.url.clone(), size_bytes: 0, version: range.to_string(), ..ShardRef::default() }
     }
 
@@ -100,6 +101,8 @@ pub struct ListedGrowth {
     pub partitions: Vec<GrowthPartition>,
     /// The index of each partition with new offsets, including new partitions, and its end.
     pub ends: Vec<(u32, u64)>,
+    /// The index of the first partition that ends before its recorded offsets, and its end.
+    pub behind: Option<(u32, u64)>,
 }
 
 impl ListedGrowth {
@@ -154,8 +157,8 @@ impl Growth {
     }
 
     /// Compares a listing of the topics with the recorded partitions. The start of a listed shard matters only for a new
-    /// partition. A partition whose end is before the recorded offsets is ignored, because a new leader of the partition may
-    /// not know its end yet. A shard without a range has no known end: it has no new offsets, and a new partition waits for its end.
+    /// partition. A partition whose end is before the recorded offsets has no new offsets. A new leader may not know its end yet, or
+    /// has lost records. A shard without a range has no known end: it has no new offsets, and a new partition waits for its end.
     ///
     /// # Errors
     /// Returns a message if a topic was deleted, or deleted and created again, or if there are too many partitions.
@@ -184,6 +187,8 @@ impl Growth {
             }
             if range.to > recorded.next {
                 found.ends.push((index as u32, range.to));
+            } else if range.to < recorded.next {
+                found.behind.get_or_insert((index as u32, range.to));
             }
         }
         if let Some(missing) = is_listed.iter().position(|is_listed| !is_listed) {
@@ -194,6 +199,14 @@ impl Growth {
         }
         check_partition_count(self.partitions.len() + found.partitions.len())?;
         Ok(found)
+    }
+
+    /// Describes that a partition ends before its recorded offsets.
+    pub fn describe_lost(&self, (partition, end): (u32, u64)) -> String {
+        let GrowthPartition { url, next, .. } = &self.partitions[partition as usize];
+        format!(
+            "{url} ends at offset {end}, but the job has recorded the offsets before {next}: a replica without the last records became the leader; set `on_gap: skip` to continue without them, or {NEW_JOB}"
+        )
     }
 
     /// Creates a partition that was added while the job runs. It has the reader's schema of its topic.

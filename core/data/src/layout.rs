@@ -31,6 +31,9 @@ const TARGET_GROUP_BYTES: u64 = 256 << 10;
 /// Minimum size of a split of topics in bytes, if they have enough records. Records need little CPU time, so smaller splits would
 /// cost more in control messages, and workers that read one partition would seek more often.
 const MIN_TOPIC_SPLIT_BYTES: u64 = 8 << 20;
+/// Target size of a group of records of topics in bytes, about a block of a partition. Records need little CPU time, so that smaller
+/// groups would cost more than their records.
+const TARGET_TOPIC_GROUP_BYTES: u64 = 1 << 20;
 const MAX_BATCHES_PER_GROUP: u64 = 64;
 /// Number of steps in a round of a coordinated job, for batches of the maximum size. Only the last steps of a round have
 /// smaller batches, so longer rounds have proportionally fewer small batches.
@@ -136,9 +139,7 @@ impl Layout {
         let limits = SplitLimits { wanted: wanted.min(limit), min: rows / MAX_SPLITS, unit };
         let (runs, split_rows) = compressed::run_layout(pipeline, dataset, streams, limits);
         let split_rows = split_rows.next_multiple_of(batch);
-        let batches_per_group =
-            (TARGET_GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
-        let group_rows = (batch * batches_per_group).min(split_rows) as u32;
+        let group_rows = group_rows(pipeline, mean_row_bytes, split_rows);
         Self { runs, ..Self::with_splits(pipeline, dataset, epochs, streams, split_rows, group_rows) }
     }
 
@@ -446,6 +447,14 @@ impl Layout {
         let splits = (0..self.streams).try_fold(0_u64, |sum, stream| sum.checked_add(self.splits(stream)))?;
         splits.checked_mul(u64::from(self.epochs))
     }
+}
+
+/// The number of rows of a group: whole batches of about the target size.
+fn group_rows(pipeline: &Pipeline, mean_row_bytes: u64, split_rows: u64) -> u32 {
+    let target = if pipeline.source.has_topics() { TARGET_TOPIC_GROUP_BYTES } else { TARGET_GROUP_BYTES };
+    let batch = u64::from(pipeline.batch_size());
+    let batches = (target / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
+    (batch * batches).min(split_rows) as u32
 }
 
 /// The number of streams of a job.

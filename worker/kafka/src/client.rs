@@ -149,7 +149,7 @@ impl ClientShared {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Stops to fetch idle partitions, and forgets their readers.
+    /// Stops to fetch idle partitions, and forgets the readers that are not necessary any more.
     fn sweep(&self) {
         let idle: HashSet<*const PartitionReader> = self
             .all_readers()

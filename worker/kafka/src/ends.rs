@@ -62,6 +62,7 @@ impl Connection {
                         partition,
                         from: 0,
                         to: 0,
+                        leader_epoch: None,
                     }),
                     None => listed.unreachable.push((name, partition)),
                 }

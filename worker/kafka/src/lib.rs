@@ -31,5 +31,5 @@ pub use group::GroupOffset;
 pub use listing::{PartitionRange, RangeEnd, RangeRequest, RangeStart};
 pub use memory::{ClientLimits, ClientMemory};
 pub use records::{KafkaRecord, MissingRecords, RecordBlock, RecordParts, Span};
-pub use request::{GapPolicy, ReadRequest};
+pub use request::{GapPolicy, ReadRequest, ReplacementCheck};
 pub use settings::{ConnectionSettings, OPTION_NAMES, check_options};

@@ -10,11 +10,14 @@ use regex::Regex;
 use crate::client::KafkaClient;
 use crate::connection::{Connection, REQUEST_TIMEOUT};
 use crate::error::KafkaError;
+use crate::native::leader_epochs;
 
 /// Maximum number of partitions of a source.
 const MAX_PARTITIONS: usize = 1_000_000;
 /// Number of partitions, or leaders of partitions, whose ends are requested at a time.
 pub(crate) const CONCURRENT_REQUESTS: usize = 16;
+/// Number of partitions whose leader epochs are requested at a time. librdkafka compares each of them with all others.
+const PARTITIONS_PER_REQUEST: usize = 1_000;
 /// The prefix of the names of internal topics, such as `__consumer_offsets`, which patterns do not select.
 const INTERNAL_PREFIX: &str = "__";
 /// Maximum size of a compiled pattern in bytes.
@@ -70,6 +73,8 @@ pub struct PartitionRange {
     pub from: u64,
     /// The offset after the last one.
     pub to: u64,
+    /// The largest leader epoch that a record before the end may have, if known.
+    pub leader_epoch: Option<i32>,
 }
 
 /// The present state of a partition.
@@ -79,6 +84,7 @@ struct PartitionState {
     partition: i32,
     low: i64,
     high: i64,
+    leader_epoch: Option<i32>,
 }
 
 impl KafkaClient {
@@ -100,11 +106,13 @@ impl Connection {
         for topic in self.describe(&topics, self.budget)? {
             for partition in 0..topic.leaders.len() as i32 {
                 let (topic, topic_id) = (topic.name.clone(), topic.id.clone());
-                states.push(PartitionState { topic, topic_id, partition, low: 0, high: 0 });
+                let (low, high, leader_epoch) = (0, 0, None);
+                states.push(PartitionState { topic, topic_id, partition, low, high, leader_epoch });
             }
             check_partition_count(states.len())?;
         }
         self.request_ends(&mut states)?;
+        self.request_leader_epochs(&mut states)?;
         states.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
         let times = |time: u64| self.offsets_at(&states, time);
         let starts = match &request.start {
@@ -139,6 +147,29 @@ impl Connection {
             }
         });
         failure.into_inner().ok().flatten().map_or(Ok(()), Err)
+    }
+
+    /// Requests the leader epoch of each partition. The ends were requested before, so no record of a range has a larger one.
+    fn request_leader_epochs(&self, states: &mut [PartitionState]) -> Result<(), KafkaError> {
+        for part in states.chunks_mut(PARTITIONS_PER_REQUEST) {
+            let mut list = TopicPartitionList::with_capacity(part.len());
+            for state in part.iter() {
+                list.add_partition_offset(&state.topic, state.partition, Offset::End)
+                    .map_err(|error| KafkaError::retryable(format!("cannot list offsets: {error}")))?;
+            }
+            let found =
+                self.retried(self.budget, || self.client.offsets_for_times(list.clone(), REQUEST_TIMEOUT))?;
+            let elements = found.elements();
+            let epochs: HashMap<(&str, i32), Option<i32>> = elements
+                .iter()
+                .zip(leader_epochs(&found))
+                .map(|(element, epoch)| ((element.topic(), element.partition()), epoch))
+                .collect();
+            for state in part {
+                state.leader_epoch = epochs.get(&(state.topic.as_str(), state.partition)).copied().flatten();
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn select_topics(&self, entries: &[String]) -> Result<BTreeSet<String>, KafkaError> {
@@ -261,8 +292,14 @@ fn range_of(
             "offset {from} of {name} is behind the end of the partition at {high}: correct `start`"
         )));
     }
-    let (topic, topic_id, partition) = (state.topic.clone(), state.topic_id.clone(), state.partition);
-    Ok(PartitionRange { topic, topic_id, partition, from: from as u64, to: to.max(from) as u64 })
+    Ok(PartitionRange {
+        topic: state.topic.clone(),
+        topic_id: state.topic_id.clone(),
+        partition: state.partition,
+        from: from as u64,
+        to: to.max(from) as u64,
+        leader_epoch: state.leader_epoch,
+    })
 }
 
 #[cfg(test)]
@@ -270,7 +307,8 @@ mod tests {
     use super::*;
 
     fn state() -> PartitionState {
-        PartitionState { topic: "t".to_owned(), topic_id: "id".to_owned(), partition: 3, low: 10, high: 50 }
+        let (topic, topic_id) = ("t".to_owned(), "id".to_owned());
+        PartitionState { topic, topic_id, partition: 3, low: 10, high: 50, leader_epoch: Some(2) }
     }
 
     fn request(start: RangeStart, end: RangeEnd) -> RangeRequest {
@@ -294,7 +332,7 @@ mod tests {
         assert_eq!(of(RangeStart::Time(0), RangeEnd::Time(1)), Ok((20, 30)));
         // Records arrived between the two requests.
         let late = range_of(&request(RangeStart::Time(0), RangeEnd::Time(1)), &state(), Some(&55), Some(&60));
-        assert_eq!(late.map(|range| (range.from, range.to)), Ok((50, 50)));
+        assert_eq!(late.map(|range| (range.from, range.to, range.leader_epoch)), Ok((50, 50, Some(2))));
         assert_eq!(of(RangeStart::Offsets(offsets(12)), RangeEnd::Offsets(offsets(13))), Ok((12, 13)));
         assert_eq!(of(RangeStart::Offsets(offsets(40)), RangeEnd::Offsets(offsets(13))), Ok((40, 40)));
         assert_eq!(

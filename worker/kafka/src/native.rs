@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::TopicPartitionList;
 use rdkafka::bindings as sys;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
@@ -98,6 +99,34 @@ impl FetchedPartition {
         }
     }
 
+    /// Continues at an offset like [`Self::seek`]. If the log has lost the record before the offset, which has this leader epoch, the
+    /// next message is the event [`RDKafkaErrorCode::AutoOffsetReset`].
+    pub(crate) fn seek_verified(
+        &mut self,
+        offset: i64,
+        leader_epoch: i32,
+        timeout: Duration,
+    ) -> Result<(), RDKafkaErrorCode> {
+        // SAFETY: the client and the topic are alive. The name is copied, `place` is the only element of the list, and list and error are
+        // destroyed once, after their last use. A null pointer is no error.
+        let code = unsafe {
+            let list = sys::rd_kafka_topic_partition_list_new(1);
+            let name = sys::rd_kafka_topic_name(self.topic.as_ptr());
+            let place = sys::rd_kafka_topic_partition_list_add(list, name, self.partition);
+            (*place).offset = offset;
+            sys::rd_kafka_topic_partition_set_leader_epoch(place, leader_epoch);
+            let error = sys::rd_kafka_seek_partitions(client_ptr(&self.client), list, milliseconds(timeout));
+            let code = if error.is_null() { (*place).err } else { sys::rd_kafka_error_code(error) };
+            sys::rd_kafka_error_destroy(error);
+            sys::rd_kafka_topic_partition_list_destroy(list);
+            code
+        };
+        match RDKafkaErrorCode::from(code) {
+            RDKafkaErrorCode::NoError => Ok(()),
+            error => Err(error),
+        }
+    }
+
     /// Appends at most `count` messages that have arrived. Waits at most for `timeout` if no message has arrived.
     pub(crate) fn receive(&mut self, messages: &mut Messages, count: usize, timeout: Duration) {
         if self.receive_available(messages, count, Duration::ZERO) == 0 {
@@ -133,6 +162,18 @@ impl Drop for FetchedPartition {
             sys::rd_kafka_topic_destroy(self.topic.as_ptr());
         }
     }
+}
+
+/// The leader epoch of each partition of a list, if known.
+pub(crate) fn leader_epochs(list: &TopicPartitionList) -> Vec<Option<i32>> {
+    // SAFETY: the list is alive, and nothing changes it during the call.
+    let list = unsafe { &*list.ptr() };
+    let epoch = |index: usize| {
+        // SAFETY: the index is less than the number of elements.
+        let epoch = unsafe { sys::rd_kafka_topic_partition_get_leader_epoch(list.elems.add(index)) };
+        (epoch >= 0).then_some(epoch)
+    };
+    (0..usize::try_from(list.cnt).unwrap_or(0)).map(epoch).collect()
 }
 
 fn last_error() -> RDKafkaErrorCode {
@@ -195,6 +236,12 @@ impl Message {
 
     pub(crate) fn offset(&self) -> i64 {
         self.get().offset
+    }
+
+    /// The epoch of the leader that appended the record; negative if unknown.
+    pub(crate) fn leader_epoch(&self) -> i32 {
+        // SAFETY: the message is alive.
+        unsafe { sys::rd_kafka_message_leader_epoch(self.0.as_ptr()) }
     }
 
     pub(crate) fn key(&self) -> Option<&[u8]> {

@@ -131,14 +131,14 @@ impl PartitionReader {
         }
     }
 
-    /// Whether nothing was read for some time. Stops to fetch in this case.
+    /// Stops to fetch if nothing was read for some time. Returns whether the reader is not necessary any more.
     pub(crate) fn stop_if_idle(&self, idle: Duration) -> bool {
         let mut state = self.lock();
         if state.used_at.elapsed() < idle || state.stream.is_none() {
             return false;
         }
         self.stop(&mut state);
-        true
+        state.stream.as_ref().is_none_or(|stream| !stream.has_read_end())
     }
 
     /// Stopping takes about a millisecond. Meanwhile the lock prevents that a read starts to fetch the same partition.
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::memory::ClientLimits;
     use crate::records::RecordParts;
-    use crate::request::GapPolicy;
+    use crate::request::{GapPolicy, ReplacementCheck};
 
     #[test]
     fn reads_that_wait_for_a_silent_partition_fail_together() {
@@ -215,6 +215,7 @@ mod tests {
             offsets: from..from + 1,
             parts: RecordParts { key: false, headers: false, value: true },
             gaps: GapPolicy::Report,
+            replacements: ReplacementCheck::None,
             expected_bytes: 0,
             patience: None,
             max_bytes: None,

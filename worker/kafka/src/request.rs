@@ -15,6 +15,18 @@ pub enum GapPolicy {
     Report,
 }
 
+/// How a read detects records that replaced others at their offsets: a replica without the latest records became the leader, and the
+/// topic received new records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplacementCheck {
+    /// The read returns the records that the topic contains now.
+    None,
+    /// By the leader epochs of the records. Those that existed when the range was determined have at most this one.
+    LeaderEpoch(i32),
+    /// The brokers compare the leader epoch of the last record of the previous read of the partition, if this one continues there.
+    Continuation,
+}
+
 /// A request to read a range of offsets of one partition.
 #[derive(Debug, Clone)]
 pub struct ReadRequest {
@@ -30,6 +42,8 @@ pub struct ReadRequest {
     pub parts: RecordParts,
     /// What happens to missing records.
     pub gaps: GapPolicy,
+    /// How replaced records are detected. [`RecordBlock::missing`](crate::RecordBlock::missing) contains their offsets.
+    pub replacements: ReplacementCheck,
     /// The expected size of the requested parts in bytes, for which the caller has reserved memory twice.
     pub expected_bytes: usize,
     /// How long the read waits for the next record; the budget of the client if `None`. Doubles with each consecutive read of the

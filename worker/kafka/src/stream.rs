@@ -14,7 +14,7 @@ use crate::error::KafkaError;
 use crate::memory::{ClientMemory, FetchSlot};
 use crate::native::{FetchedPartition, Messages};
 use crate::records::RecordBlock;
-use crate::request::ReadRequest;
+use crate::request::{GapPolicy, ReadRequest, ReplacementCheck};
 
 /// Maximum number of messages that are taken out of the queue of librdkafka at a time.
 const BATCH_MESSAGES: usize = 1024;
@@ -27,6 +27,9 @@ const MAX_SKIPPED_OFFSETS: i64 = 512;
 const SHORT_LOG_GRACE: Duration = Duration::from_secs(10);
 /// Time limit for a seek, which needs no request.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Part of the text of an event after which the position is not in the log any more.
+const TRUNCATION_TEXT: &str = "log truncation detected";
 
 /// A partition that is being fetched, and its position.
 pub(crate) struct PartitionStream {
@@ -42,6 +45,22 @@ pub(crate) struct PartitionStream {
     end: Option<i64>,
     /// The start of the log when a read found it.
     log_start: Option<LogStart>,
+    /// The offset and the leader epoch of the last record since the last seek.
+    last_record: Option<(i64, i32)>,
+    /// The end of the last read, from which the next one may continue.
+    read_end: Option<ReadEnd>,
+    /// Whether the brokers verify the position of the last seek, and no record has arrived since then.
+    is_verifying: bool,
+    /// The leader epoch of the replaced records that the worker has logged.
+    logged_epoch: Option<i32>,
+}
+
+/// The end of a read, directly after its last record.
+struct ReadEnd {
+    topic_id: Arc<str>,
+    offset: i64,
+    /// Of the last record.
+    leader_epoch: i32,
 }
 
 /// The start of the log of a partition. Records before it never exist again.
@@ -63,12 +82,29 @@ impl PartitionStream {
     /// Creates a stream that fetches nothing yet.
     pub(crate) fn new(memory: &Arc<ClientMemory>) -> Self {
         let (memory, messages) = (Arc::clone(memory), Messages::default());
-        Self { memory, silent_reads: 0, messages, partition: None, next: -1, end: None, log_start: None }
+        Self {
+            memory,
+            silent_reads: 0,
+            messages,
+            partition: None,
+            next: -1,
+            end: None,
+            log_start: None,
+            last_record: None,
+            read_end: None,
+            is_verifying: false,
+            logged_epoch: None,
+        }
     }
 
     /// Whether records are fetched ahead.
     pub(crate) fn is_fetching(&self) -> bool {
         self.partition.is_some()
+    }
+
+    /// Whether the stream must continue to exist, so that a later read detects replaced records.
+    pub(crate) fn has_read_end(&self) -> bool {
+        self.read_end.is_some()
     }
 
     /// The position: reading from here needs no seek.
@@ -99,7 +135,21 @@ impl PartitionStream {
         result?;
         client.check_topic_id(&request.topic, &request.topic_id, read.patience)?;
         read.block.next = if from >= to { to } else { self.next } as u64;
+        if from < to && request.replacements == ReplacementCheck::Continuation {
+            self.store_read_end(&request.topic_id);
+        }
         Ok(read.block)
+    }
+
+    /// Stores the end of a read. If no record is directly before it, later leaders may have written markers there, so that its leader
+    /// epoch is not known.
+    fn store_read_end(&mut self, topic_id: &Arc<str>) {
+        let last = self.last_record.filter(|(offset, epoch)| offset + 1 == self.next && *epoch >= 0);
+        self.read_end = last.map(|(_, leader_epoch)| ReadEnd {
+            topic_id: Arc::clone(topic_id),
+            offset: self.next,
+            leader_epoch,
+        });
     }
 
     pub(crate) fn stop(&mut self) {
@@ -150,7 +200,13 @@ impl PartitionStream {
         self.messages.clear();
         self.next = offset;
         self.end = None;
-        let seek = self.partition.as_mut().map(|open| open.partition.seek(offset, SEEK_TIMEOUT));
+        self.last_record = None;
+        let leader_epoch = self.leader_epoch_before(read.request, offset);
+        self.is_verifying = leader_epoch.is_some();
+        let seek = self.partition.as_mut().map(|open| match leader_epoch {
+            Some(epoch) => open.partition.seek_verified(offset, epoch, SEEK_TIMEOUT),
+            None => open.partition.seek(offset, SEEK_TIMEOUT),
+        });
         if let Some(Ok(())) = seek {
             return Ok(());
         }
@@ -167,10 +223,23 @@ impl PartitionStream {
             }
         };
         let (topic, partition) = (&read.request.topic, read.request.partition);
-        let partition = FetchedPartition::start(&read.client.client, topic, partition, offset)
+        let mut partition = FetchedPartition::start(&read.client.client, topic, partition, offset)
             .map_err(|code| KafkaError::retryable(format!("cannot fetch records: {code}; try again")))?;
+        if let Some(epoch) = leader_epoch {
+            // Without the verification, the records are read as before.
+            self.is_verifying = partition.seek_verified(offset, epoch, SEEK_TIMEOUT).is_ok();
+        }
         self.partition = Some(OpenPartition { partition, slot });
         Ok(())
+    }
+
+    /// The leader epoch of the record before an offset, if the brokers must verify that the log still contains this record.
+    fn leader_epoch_before(&self, request: &ReadRequest, offset: i64) -> Option<i32> {
+        let end = self.read_end.as_ref()?;
+        let is_continued = request.replacements == ReplacementCheck::Continuation
+            && end.offset == offset
+            && end.topic_id == request.topic_id;
+        is_continued.then_some(end.leader_epoch)
     }
 
     fn fill(&mut self, read: &mut RunningRead<'_>, to: i64) -> Result<(), KafkaError> {
@@ -197,6 +266,20 @@ impl PartitionStream {
                 self.next = to;
                 break;
             }
+            let leader_epoch = message.leader_epoch();
+            if offset >= self.next && is_replaced(read.request, leader_epoch) {
+                if read.request.gaps == GapPolicy::Report {
+                    read.add_missing(self.next..to, replaced(self.next));
+                    self.next = to;
+                    break;
+                }
+                if self.logged_epoch != Some(leader_epoch) {
+                    self.logged_epoch = Some(leader_epoch);
+                    read.log_replacement(offset);
+                }
+            }
+            self.last_record = Some((offset, leader_epoch));
+            self.is_verifying = false;
             let is_wanted = read.request.payloads.is_none() || message.value().is_some();
             if offset >= self.next && is_wanted {
                 read.block.push(message, read.request.parts, &mut read.memory, read.is_cancelled)?;
@@ -246,6 +329,7 @@ impl PartitionStream {
                 }
                 Ok(())
             }
+            Code::AutoOffsetReset if text.contains(TRUNCATION_TEXT) => self.on_truncation(read),
             Code::OffsetOutOfRange | Code::AutoOffsetReset => self.on_gap(read),
             Code::TopicAuthorizationFailed => Err(KafkaError::permanent(
                 "the brokers deny reads of the topic: grant READ on it to the user of `credentials`",
@@ -308,6 +392,40 @@ impl PartitionStream {
         self.partition = None;
         Ok(())
     }
+
+    /// Handles a log that lost records before the position. librdkafka has stopped to fetch.
+    fn on_truncation(&mut self, read: &mut RunningRead<'_>) -> Result<(), KafkaError> {
+        // An event from before the last seek may concern another position.
+        let is_current = self.is_verifying || self.last_record.is_some();
+        if read.request.replacements != ReplacementCheck::Continuation || !is_current {
+            read.on_silence(self.next)?;
+            return self.restart(read, self.next);
+        }
+        self.read_end = None;
+        if read.request.gaps == GapPolicy::Warn {
+            read.log_replacement(self.next);
+            return self.restart(read, self.next);
+        }
+        let to = read.request.offsets.end as i64;
+        read.add_missing(self.next..to, replaced(self.next));
+        self.messages.clear();
+        self.partition = None;
+        self.next = to;
+        self.last_record = None;
+        Ok(())
+    }
+}
+
+/// Whether a record with this leader epoch has replaced one that existed when the range was determined.
+fn is_replaced(request: &ReadRequest, leader_epoch: i32) -> bool {
+    matches!(request.replacements, ReplacementCheck::LeaderEpoch(last) if leader_epoch > last)
+}
+
+/// Why records after a replacement are not those of the range.
+fn replaced(offset: i64) -> String {
+    format!(
+        "the log was truncated before or at offset {offset} and has other records now: a replica without them became the leader"
+    )
 }
 
 /// Why the records before the start of the log no longer exist.

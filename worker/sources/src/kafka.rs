@@ -30,7 +30,7 @@ use feedline_data::schema::Schema;
 use feedline_data::urls::kafka_servers;
 use feedline_kafka::{
     GapPolicy, GroupOffset, KafkaClient, KafkaError, MissingRecords, PartitionRange, RangeEnd, RangeRequest,
-    RangeStart, ReadRequest, RecordBlock, RecordParts,
+    RangeStart, ReadRequest, RecordBlock, RecordParts, ReplacementCheck,
 };
 
 use self::blocks::{divide, newest_ranges, sample_ranges};
@@ -144,7 +144,8 @@ impl KafkaDataset {
             let url = format!("{}/{}/{}", self.url, range.topic, range.partition);
             self.reads.check_url(&url)?;
             let schema_id = self.payload.reader_schema(&range.topic, &mut newest).await?;
-            let range = KafkaRange { topic_id: range.topic_id, from: range.from, to: range.to, schema_id };
+            let PartitionRange { topic_id, from, to, leader_epoch, .. } = range;
+            let range = KafkaRange { topic_id, from, to, leader_epoch, schema_id };
             shards.push(ShardRef { url, size_bytes: 0, version: range.to_string(), ..ShardRef::default() });
         }
         self.payload.store_newest(newest);
@@ -308,8 +309,9 @@ impl KafkaDataset {
         let mut request = self.request(partition, offsets, PAYLOAD_ONLY);
         request.max_bytes = Some(SAMPLE_BYTES);
         request.payloads = payloads;
-        // Only a read of the job reports missing records.
+        // Only a read of the job reports missing and replaced records.
         request.gaps = GapPolicy::Report;
+        request.replacements = ReplacementCheck::None;
         let block = self.client.read(request).await.map_err(|error| failed(&shard.url, error))?;
         Ok((start, block))
     }
@@ -329,6 +331,10 @@ impl KafkaDataset {
             gaps: match self.options.on_gap {
                 OnGap::Fail => GapPolicy::Report,
                 OnGap::Skip => GapPolicy::Warn,
+            },
+            replacements: match partition.range.leader_epoch {
+                Some(epoch) => ReplacementCheck::LeaderEpoch(epoch),
+                None => ReplacementCheck::Continuation,
             },
             expected_bytes: 0,
             patience: None,

@@ -79,13 +79,13 @@ pub(super) fn block_requests(
     rows: &[RowRef],
     indexes: &[usize],
 ) -> Vec<BlockRequest> {
+    let key = |index: usize| blocks.key(job.id(), &rows[index]);
     let mut by_block: BTreeMap<BlockKey, BlockRequest> = BTreeMap::new();
-    for &index in indexes {
-        let row = rows[index];
-        let key = blocks.key(job.id(), &row);
-        let request = by_block.entry(key);
-        let request = request.or_insert_with(|| BlockRequest { key, first: row, rows: Vec::new() });
-        request.rows.push((row.row, index));
+    // In storage order, adjacent rows are in one block.
+    for adjacent in indexes.chunk_by(|a, b| key(*a) == key(*b)) {
+        let (key, first) = (key(adjacent[0]), rows[adjacent[0]]);
+        let request = by_block.entry(key).or_insert_with(|| BlockRequest { key, first, rows: Vec::new() });
+        request.rows.extend(adjacent.iter().map(|&index| (rows[index].row, index)));
     }
     let mut requests: Vec<BlockRequest> = by_block.into_values().collect();
     // Before the rows of a block are sorted, their indexes in the group are ascending.

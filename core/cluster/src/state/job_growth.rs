@@ -48,6 +48,8 @@ pub(crate) struct JobGrowth {
     failures: u32,
     /// The time of the first of the last permanent failures, without a success since then.
     failing_since: Option<Millis>,
+    /// Since when a partition ends before its recorded offsets.
+    behind_since: Option<Millis>,
     /// The worker of the last listing, if it could not reach the brokers.
     pub(crate) failed_worker: Option<WorkerId>,
 }
@@ -62,6 +64,7 @@ impl JobGrowth {
             source_error: None,
             failures: 0,
             failing_since: None,
+            behind_since: None,
             failed_worker: None,
         }
     }
@@ -89,6 +92,17 @@ impl JobGrowth {
         let since = *self.failing_since.get_or_insert(now);
         self.on_unavailable(message, now);
         now.saturating_sub(since) >= FAILURE_GRACE_MS
+    }
+
+    /// Returns the error of a partition that has ended before its recorded offsets for some time. A leader that has just been elected
+    /// may not know the end yet.
+    pub(crate) fn lost_records(&mut self, found: &ListedGrowth, now: Millis) -> Option<String> {
+        let Some(behind) = found.behind else {
+            self.behind_since = None;
+            return None;
+        };
+        let since = *self.behind_since.get_or_insert(now);
+        (now.saturating_sub(since) >= FAILURE_GRACE_MS).then(|| self.recorded.describe_lost(behind))
     }
 
     /// Whether a segment with this number of rows is due. A segment that may complete a step is due immediately.

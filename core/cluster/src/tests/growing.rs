@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use feedline_data::growth::{Growth, KnownGrowth};
 use feedline_data::manifest::IndexedShard;
-use feedline_data::pipeline::{EndOffset, KafkaOptions};
+use feedline_data::pipeline::{EndOffset, KafkaOptions, OnGap};
 use feedline_data::segments::{MAX_UNDELIVERED_BLOCKS, Segment};
 
 use super::*;
@@ -300,6 +300,31 @@ fn new_partitions_join_and_other_topics_fail_the_job_after_a_short_time() {
     }
     let JobState::Failed(message) = follower.bench.status(follower.job).state else { panic!("it failed") };
     assert!(message.contains("its id was id and is another now"), "{message}");
+}
+
+#[test]
+fn a_partition_that_has_lost_recorded_records_fails_the_job_after_a_short_time() {
+    for on_gap in [OnGap::Fail, OnGap::Skip] {
+        let mut follower = Follower::new(&unbounded(KafkaOptions { on_gap, ..options() }, 1), &[0]);
+        follower.consume(&[0], KnownGrowth::default());
+        follower.grow(10);
+        follower.ends = vec![6];
+        for _ in 0..10 {
+            follower.consume(&[0], KnownGrowth::default());
+            follower.grow(0);
+            assert_eq!(follower.bench.status(follower.job).state, JobState::Running);
+        }
+        follower.grow(0);
+        let state = follower.bench.status(follower.job).state;
+        match on_gap {
+            OnGap::Skip => assert_eq!(state, JobState::Running),
+            OnGap::Fail => {
+                let JobState::Failed(message) = state else { panic!("it failed") };
+                let expected = "t/0 ends at offset 6, but the job has recorded the offsets before 10: ";
+                assert!(message.contains(expected), "{message}");
+            }
+        }
+    }
 }
 
 #[test]

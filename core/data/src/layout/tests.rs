@@ -222,6 +222,8 @@ fn splits_of_topics_have_megabytes_of_small_records() {
     assert_eq!(split_rows(1_000_000, 1024), 8192);
     assert_eq!(split_rows(40_000, 1024), 5_000, "there are 8 splits");
     assert_eq!(split_rows(1_000_000, 100_000), 672, "a split has at most 64 MiB");
+    let group_rows = |row_bytes| Layout::new(&topic, &summary(1_000_000, row_bytes), 1, 1).group_rows;
+    assert_eq!([10 << 10, 1024].map(group_rows), [96, 512], "about 1 MiB, or 64 batches");
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! The layout of an unbounded job.
 
-use super::{
-    DEFAULT_SPLIT_ROWS, Layout, MAX_BATCHES_PER_GROUP, MAX_SPLIT_BYTES, TARGET_GROUP_BYTES, stream_count,
-};
+use super::{DEFAULT_SPLIT_ROWS, Layout, MAX_SPLIT_BYTES, group_rows, stream_count};
 use crate::manifest::DatasetSummary;
 use crate::pipeline::{Pipeline, Remainder};
 use crate::runs::RunLayout;
@@ -29,8 +27,6 @@ impl Layout {
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
         let wanted = DEFAULT_SPLIT_ROWS.max(pipeline.shuffle.window.min(MAX_UNBOUNDED_SPLIT_ROWS));
         let split_rows = wanted.min(MAX_SPLIT_BYTES / mean_row_bytes).max(batch).next_multiple_of(batch);
-        let batches_per_group =
-            (TARGET_GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
         let round_rows = split_rows * u64::from(streams);
         Self {
             dataset_rows: (UNBOUNDED_ROWS / round_rows).max(1) * round_rows,
@@ -41,7 +37,7 @@ impl Layout {
             remainder: Remainder::Carry,
             changes_rows: true,
             split_rows,
-            group_rows: (batch * batches_per_group).min(split_rows) as u32,
+            group_rows: group_rows(pipeline, mean_row_bytes, split_rows),
             coordinated: false,
             mix_changes: Vec::new(),
             runs: RunLayout::default(),

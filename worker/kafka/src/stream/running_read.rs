@@ -86,6 +86,12 @@ impl<'a> RunningRead<'a> {
         is_skipped
     }
 
+    /// Logs that the job continues with records that have replaced others.
+    pub(super) fn log_replacement(&self, offset: i64) {
+        let (topic, partition) = (&self.request.topic, self.request.partition);
+        tracing::warn!(%topic, partition, offset, "continuing with records that replaced others after a change of the leader");
+    }
+
     /// Adds offsets whose records no longer exist to the block.
     pub(super) fn add_missing(&mut self, offsets: Range<i64>, reason: String) {
         self.block.missing.push(MissingRecords { offsets: offsets.start as u64..offsets.end as u64, reason });

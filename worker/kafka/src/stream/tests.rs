@@ -12,7 +12,6 @@ use crate::context::Context;
 use crate::memory::ClientLimits;
 use crate::native::Client;
 use crate::records::RecordParts;
-use crate::request::GapPolicy;
 use crate::settings::ConnectionSettings;
 
 /// Collects the fields of each line of the log.
@@ -61,6 +60,7 @@ fn request(offsets: Range<u64>, gaps: GapPolicy) -> ReadRequest {
         offsets,
         parts: RecordParts { key: false, headers: false, value: true },
         gaps,
+        replacements: ReplacementCheck::None,
         expected_bytes: 0,
         patience: None,
         max_bytes: None,
@@ -110,4 +110,57 @@ fn the_check_of_the_topic_waits_for_brokers_no_longer_than_the_read() {
     let error = stream.read(&connection, &request, &|| false).expect_err("no broker listens");
     assert!(error.is_retryable && error.message.contains("does not answer"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(100), "the engine reads again, and says that it waits");
+}
+
+#[test]
+fn a_read_that_continues_after_a_record_is_verified_by_its_leader_epoch() {
+    let limits = ClientLimits { budget_bytes: 1 << 20, block_bytes: 1 << 20, prefetch_bytes: 1 << 20 };
+    let mut stream = PartitionStream::new(&ClientMemory::new(limits, Arc::default()));
+    let continued =
+        ReadRequest { replacements: ReplacementCheck::Continuation, ..request(20..30, GapPolicy::Report) };
+    assert_eq!(stream.leader_epoch_before(&continued, 20), None);
+    (stream.next, stream.last_record) = (20, Some((19, 4)));
+    stream.store_read_end(&continued.topic_id);
+    stream.stop();
+    assert!(stream.has_read_end());
+    assert_eq!(stream.leader_epoch_before(&continued, 20), Some(4));
+    assert_eq!(stream.leader_epoch_before(&continued, 21), None);
+    let bounded = ReadRequest { replacements: ReplacementCheck::LeaderEpoch(4), ..continued.clone() };
+    assert_eq!(stream.leader_epoch_before(&bounded, 20), None);
+    let again = ReadRequest { topic_id: "other".into(), ..continued.clone() };
+    assert_eq!(stream.leader_epoch_before(&again, 20), None, "the topic was created again");
+    (stream.next, stream.last_record) = (20, Some((18, 4)));
+    stream.store_read_end(&continued.topic_id);
+    assert_eq!(stream.leader_epoch_before(&continued, 20), None, "a marker has an unknown leader epoch");
+}
+
+#[test]
+fn a_record_of_a_later_leader_has_replaced_one_of_the_range() {
+    let of_epoch = |epoch| ReadRequest {
+        replacements: ReplacementCheck::LeaderEpoch(epoch),
+        ..request(0..10, GapPolicy::Report)
+    };
+    assert!(!is_replaced(&of_epoch(4), 4) && is_replaced(&of_epoch(4), 5));
+    assert!(!is_replaced(&of_epoch(4), -1), "a record of an early version of Kafka");
+    assert!(!is_replaced(&request(0..10, GapPolicy::Report), 5));
+}
+
+#[test]
+fn a_truncated_log_ends_a_read_that_reports_gaps_and_not_one_that_skips_them() {
+    let connection = connection(Duration::ZERO);
+    let limits = ClientLimits { budget_bytes: 1 << 20, block_bytes: 1 << 20, prefetch_bytes: 1 << 20 };
+    let memory = ClientMemory::new(limits, Arc::default());
+    let never = || false;
+    let text = "Partition log truncation detected at offset 20 (leader epoch 4)";
+    for (gaps, missing) in [(GapPolicy::Report, 1), (GapPolicy::Warn, 0)] {
+        let replacements = ReplacementCheck::Continuation;
+        let request = ReadRequest { replacements, ..request(15..30, gaps) };
+        let mut read = RunningRead::new(&connection, &request, &never, memory.block(0), 0);
+        let mut stream = PartitionStream::new(&memory);
+        (stream.next, stream.last_record) = (20, Some((19, 4)));
+        stream.on_event(&mut read, Code::AutoOffsetReset, -1001, text).expect("no request is necessary");
+        assert_eq!(read.block.missing.len(), missing);
+        assert_eq!(stream.next, if missing > 0 { 30 } else { 20 });
+        assert_eq!(stream.is_fetching(), missing == 0);
+    }
 }

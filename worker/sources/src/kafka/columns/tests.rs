@@ -51,7 +51,8 @@ fn rows(
     let columns = RequestedColumns::new(&schema, &selection);
     let options = KafkaOptions { on_tombstone, ..KafkaOptions::topic("t") };
     let payload = PayloadDecoder::new(&Payload { format, ..Payload::default() }, None);
-    let range = KafkaRange { topic_id: "id".to_owned(), from: 0, to: 1000, schema_id: None };
+    let topic_id = "id".to_owned();
+    let range = KafkaRange { topic_id, from: 0, to: 1000, leader_epoch: None, schema_id: None };
     let partition = Partition { topic: "t".into(), number: 7, range };
     futures::executor::block_on(build_rows(block, &read, &columns, &partition, &options, &payload)).unwrap()
 }
