@@ -30,6 +30,7 @@ mod memory;
 mod null_tensors;
 mod operator_matrix;
 mod plans;
+mod source_columns;
 
 const JOB: JobId = JobId(1);
 const MIB: u64 = 1 << 20;

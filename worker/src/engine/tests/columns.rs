@@ -1,4 +1,5 @@
 //! Columns of every type that sources have, with and without nulls, as Arrow files, and the cells of delivered columns.
+//! [`super::source_columns`] writes them in other formats.
 
 use arrow::array::{Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, Int64Array, ListArray};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
@@ -20,7 +21,7 @@ pub(super) const JPEG: &[u8] = include_bytes!("../../../jpeg/testdata/420.jpg");
 /// The flattened elements of a row: numbers as `f64`, text, or the length of bytes.
 pub(super) type Cell = Vec<String>;
 
-/// Every column type that sources have. The other formats have a part of the types of Arrow files, as the same arrays.
+/// Every column type that sources have.
 pub(super) fn column_types() -> Vec<ColumnType> {
     let list = |inner| ColumnType::List(Box::new(inner));
     let tensor = |scalar, shape: &[u32]| ColumnType::Tensor { scalar, shape: shape.to_vec() };
@@ -112,8 +113,8 @@ pub(super) fn fixed_size_list(values: ArrayRef, elements: u32, nulls: Option<Nul
     Arc::new(FixedSizeListArray::new(item, elements as i32, values, nulls))
 }
 
-/// An Arrow file with the columns `id` and `x`.
-pub(super) fn file(column_type: &ColumnType, x: &ArrayRef) -> Vec<u8> {
+/// The rows of a file with the columns `id` and `x`.
+pub(super) fn rows(column_type: &ColumnType, x: &ArrayRef) -> RecordBatch {
     let mut field = Field::new("x", x.data_type().clone(), true);
     if let ColumnType::Tensor { shape, .. } = column_type {
         field = field.with_metadata(std::collections::HashMap::from([
@@ -124,7 +125,12 @@ pub(super) fn file(column_type: &ColumnType, x: &ArrayRef) -> Vec<u8> {
     let fields = vec![Field::new("id", DataType::Int64, false), field];
     let ids = Arc::new(Int64Array::from_iter_values(0..ROWS));
     let schema = Arc::new(arrow::datatypes::Schema::new(fields));
-    let batch = RecordBatch::try_new(schema, vec![ids, Arc::clone(x)]).expect("two columns");
+    RecordBatch::try_new(schema, vec![ids, Arc::clone(x)]).expect("two columns")
+}
+
+/// An Arrow file with the columns `id` and `x`.
+pub(super) fn file(column_type: &ColumnType, x: &ArrayRef) -> Vec<u8> {
+    let batch = rows(column_type, x);
     let mut bytes = Vec::new();
     let mut writer = FileWriter::try_new(&mut bytes, &batch.schema()).expect("a supported type");
     writer.write(&batch).expect("the batch is written");
