@@ -127,10 +127,12 @@ impl Job {
     fn defects(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<(String, u64, String)>> {
         runtime::check_process(self.process)?;
         let (job, coordinator) = (self.job.id(), Arc::clone(&self.coordinator));
-        let manifest = runtime::wait(py, async move { coordinator.manifest(job).await })?;
+        let manifest = runtime::wait(py, async move { Ok(coordinator.manifest(job).await?) })?;
         let manifest = manifest.map_err(|error| from_client(&error))?;
         let defects = manifest.defects().take(limit);
-        Ok(defects.map(|(shard, defect)| (shard.object.url.clone(), defect.offset, defect.reason.clone())).collect())
+        Ok(defects
+            .map(|(shard, defect)| (shard.object.url.clone(), defect.offset, defect.reason.clone()))
+            .collect())
     }
 
     /// Returns the positions of all ranks at a step, and the ranks that have not answered within `seconds`. The other arguments are the

@@ -240,7 +240,9 @@ fn check_no_fields(shard: &ShardRef, name: &str, found: &[ResolvedColumn]) -> Re
     match found.iter().find(|(known, _)| is_field(known)) {
         Some((field, _)) => Err(SourceError::unsupported(
             shard,
-            format!("the optional column `{name}` is a struct, list or map with fields such as `{field}`; list these instead"),
+            format!(
+                "the optional column `{name}` is a struct, list or map with fields such as `{field}`; list these instead"
+            ),
         )),
         None => Ok(()),
     }

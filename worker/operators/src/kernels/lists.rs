@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::cast::float16::rounded_f16;
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, UInt8Type};
 use feedline_data::pipeline::{Pad, Truncate};
 use feedline_data::schema::ScalarType;
-use super::cast::float16::rounded_f16;
 
 use super::{KernelContext, KernelDefinition};
 use crate::arrow_types::{arrow_scalar, cast_to};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::cast::float16::rounded_f16;
 use feedline_data::pipeline::RandomErasing;
 use feedline_data::random::RowRandom;
 use feedline_data::schema::ScalarType;
-use super::cast::float16::rounded_f16;
 
 use super::image_edit::{ImageMut, edit_images};
 use super::{KernelContext, KernelDefinition};

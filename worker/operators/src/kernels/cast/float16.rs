@@ -15,9 +15,8 @@ pub(crate) fn rounded_f16(value: f64) -> f16 {
 
 /// Rounds the float64 elements of an array to odd float32, at all nesting depths of lists.
 pub(super) fn rounded_to_odd(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    let renewed = |item: &Field, values: &ArrayRef| {
-        Arc::new(item.clone().with_data_type(values.data_type().clone()))
-    };
+    let renewed =
+        |item: &Field, values: &ArrayRef| Arc::new(item.clone().with_data_type(values.data_type().clone()));
     Ok(match array.data_type() {
         DataType::Float64 => Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float32Type>(to_odd)),
         DataType::List(item) => {
@@ -57,7 +56,8 @@ mod tests {
     fn nearest(value: f64) -> f64 {
         let distance = |bits: u16| (f16::from_bits(bits).to_f64() - value.abs()).abs();
         let largest = f16::MAX.to_bits();
-        let best = (0..=largest).min_by(|a, b| distance(*a).total_cmp(&distance(*b)).then((a & 1).cmp(&(b & 1))));
+        let best =
+            (0..=largest).min_by(|a, b| distance(*a).total_cmp(&distance(*b)).then((a & 1).cmp(&(b & 1))));
         f16::from_bits(best.unwrap()).to_f64().copysign(value)
     }
 

@@ -137,7 +137,8 @@ fn every_pair_of_element_types_preserves_small_numbers() {
 #[test]
 fn float16_is_rounded_once() {
     let value = 1.0 + 2.0_f64.powi(-11) + 2.0_f64.powi(-30);
-    let chunk = cast(ColumnType::Scalar(ScalarType::Float64), arrow(Float64Array::from(vec![value, 1e5])), "float16");
+    let chunk =
+        cast(ColumnType::Scalar(ScalarType::Float64), arrow(Float64Array::from(vec![value, 1e5])), "float16");
     let out = array(&chunk, "x").as_primitive::<Float16Type>();
     assert_eq!(out.value(0).to_f64(), 1.0 + 2.0_f64.powi(-10));
     assert_eq!(chunk.failures, [(1, "column `x`: cannot cast 100000.0 to float16".to_owned())]);

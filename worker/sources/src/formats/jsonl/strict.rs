@@ -38,10 +38,15 @@ pub(super) fn check(line: &[u8]) -> Result<(), String> {
                 Token::Value
             }
             _ => {
-                let is_end = |byte: &u8| matches!(byte, b',' | b':' | b'}' | b']' | b'{' | b'[' | b'"') || byte.is_ascii_whitespace();
+                let is_end = |byte: &u8| {
+                    matches!(byte, b',' | b':' | b'}' | b']' | b'{' | b'[' | b'"')
+                        || byte.is_ascii_whitespace()
+                };
                 at = line[at..].iter().position(is_end).map_or(line.len(), |length| at + length);
                 if has_bare_point(&line[start..at]) {
-                    return Err(format!("the number at byte {start} of the line has a point without digits on both sides"));
+                    return Err(format!(
+                        "the number at byte {start} of the line has a point without digits on both sides"
+                    ));
                 }
                 Token::Value
             }
@@ -63,7 +68,8 @@ fn text_end(line: &[u8], mut at: usize) -> usize {
 }
 
 fn has_bare_point(number: &[u8]) -> bool {
-    let is_digit = |place: Option<usize>| place.and_then(|place| number.get(place)).is_some_and(u8::is_ascii_digit);
+    let is_digit =
+        |place: Option<usize>| place.and_then(|place| number.get(place)).is_some_and(u8::is_ascii_digit);
     let point = number.iter().position(|&byte| byte == b'.');
     point.is_some_and(|point| !is_digit(point.checked_sub(1)) || !is_digit(Some(point + 1)))
 }

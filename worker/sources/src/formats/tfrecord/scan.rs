@@ -125,7 +125,9 @@ impl<'a> SchemaScan<'a> {
             // No pipeline can name it.
             return if self.selection.reads_all() {
                 let name = String::from_utf8_lossy(name);
-                Err(format!("the name of the feature `{name}` is not UTF-8: list the features to read under `source.features`"))
+                Err(format!(
+                    "the name of the feature `{name}` is not UTF-8: list the features to read under `source.features`"
+                ))
             } else {
                 Ok(())
             };
