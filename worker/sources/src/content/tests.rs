@@ -1,6 +1,7 @@
 //! Tests of compressed shards: they have the rows of the plain shards, and reading each block once decompresses little more
 //! than the content.
 
+mod cancelled;
 mod codecs;
 mod sections;
 mod selection;

@@ -183,6 +183,34 @@ async fn sections_begin_again_when_memory_is_free_again() {
 }
 
 #[tokio::test]
+async fn a_cancelled_index_frees_the_memory_and_the_threads_of_its_sections() {
+    let content = json_lines(9_000);
+    let (cores, limit_bytes) = (4, 64 << 20);
+    for (codec, file) in files(&content) {
+        let (fixture, stores) = shard(&file, Format::Text, cores);
+        let decoders = stores.decoders();
+        decoders.set_limit(limit_bytes);
+        let has_sections = async {
+            while decoders.decoded_sections() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = fixture.index() => panic!("{codec:?} has no sections"),
+            () = has_sections => {}
+        }
+        let release = async {
+            while decoders.used_bytes() > 0 || decoders.section_threads().available_permits() < cores {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(600), release).await.expect("the threads end and release their memory");
+        assert!(decoders.sections().try_acquire(limit_bytes).is_some(), "{codec:?}");
+    }
+}
+
+#[tokio::test]
 async fn without_memory_for_sections_one_core_decodes_the_shard() {
     let content = json_lines(6_000);
     for (codec, file) in files(&content) {
