@@ -46,12 +46,14 @@ impl<'a> RunningRead<'a> {
         silent_reads: u32,
     ) -> Self {
         let rows = request.offsets.end.saturating_sub(request.offsets.start).min(4096) as usize;
+        // Half of the blocks are a little larger than expected. Growing would copy them.
+        let bytes = request.expected_bytes + request.expected_bytes / 16;
         let now = Instant::now();
         Self {
             client,
             request,
             is_cancelled,
-            block: RecordBlock::with_capacity(rows, request.expected_bytes),
+            block: RecordBlock::with_capacity(rows, bytes),
             memory,
             started: now,
             progress: now,
