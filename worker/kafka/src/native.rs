@@ -108,7 +108,7 @@ impl FetchedPartition {
         timeout: Duration,
     ) -> Result<(), RDKafkaErrorCode> {
         // SAFETY: the client and the topic are alive. The name is copied, `place` is the only element of the list, and list and error are
-        // destroyed once, after their last use. A null pointer is no error.
+        // destroyed once, after their last use. A null pointer means success.
         let code = unsafe {
             let list = sys::rd_kafka_topic_partition_list_new(1);
             let name = sys::rd_kafka_topic_name(self.topic.as_ptr());

@@ -3,6 +3,7 @@
 //! The scanner accepts lines that the decoder rejects: commas may be missing, and it does not validate the contents of strings. The
 //! caller decodes each line that adds something to the inferred columns.
 
+use super::strict::has_bare_point;
 use crate::exact_cast::{has_leading_zero, is_exact};
 use crate::limits::MAX_JSON_DEPTH;
 
@@ -93,7 +94,8 @@ pub(super) fn number_kinds(text: &[u8]) -> ValueKinds {
         return 0;
     }
     if !digits.iter().all(u8::is_ascii_digit) {
-        return if parse::<f64>(text).is_some_and(f64::is_finite) { DECIMAL } else { 0 };
+        let is_decimal = !has_bare_point(text) && parse::<f64>(text).is_some_and(f64::is_finite);
+        return if is_decimal { DECIMAL } else { 0 };
     }
     if digits.len() <= EXACT_DIGITS {
         return sign;

@@ -67,7 +67,8 @@ fn text_end(line: &[u8], mut at: usize) -> usize {
     line.len()
 }
 
-fn has_bare_point(number: &[u8]) -> bool {
+/// Whether the number has a point without digits on both sides.
+pub(super) fn has_bare_point(number: &[u8]) -> bool {
     let is_digit =
         |place: Option<usize>| place.and_then(|place| number.get(place)).is_some_and(u8::is_ascii_digit);
     let point = number.iter().position(|&byte| byte == b'.');
