@@ -151,10 +151,11 @@ class Session:
 
     def _set_defects(self, job: _native.Job, count: int) -> None:
         if count != self.defect_count:
-            self.defects = job.defects(_MAX_DEFECTS)
-            shard, offset, reason = self.defects[0]
-            others = f"; and {count - 1} others: see stats()['defects']" if count > 1 else ""
-            _log.warning("%s at byte %d: %s; the rest of the shard is skipped%s", shard, offset, reason, others)
+            self.defects = job.defects(_MAX_DEFECTS) if count else []
+            if self.defects:
+                shard, offset, reason = self.defects[0]
+                others = f"; and {count - 1} others: see stats()['defects']" if count > 1 else ""
+                _log.warning("%s at byte %d: %s; the rest of the shard is skipped%s", shard, offset, reason, others)
         self.defect_count = count
 
     @property
@@ -219,7 +220,7 @@ class Session:
         self._skipped = consumer.skipped()
         if is_ended and self._skipped:
             shard, offset, reason = self._skipped[0]
-            _log.warning("rows after the last batch were skipped: %d; the first is row %d of %s: %s", len(self._skipped), offset, shard, reason)
+            _log.warning("%d rows after the last batch were skipped; the first is at offset %d of %s: %s", len(self._skipped), offset, shard, reason)
         is_acknowledged = False
         try:
             self._send_last_requests(consumer, job, is_ended)

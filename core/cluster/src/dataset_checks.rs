@@ -15,8 +15,8 @@ pub(crate) fn check_dataset(
     manifest: &Manifest,
     dataset: &DatasetSummary,
 ) -> Result<(), String> {
-    if let Some(defect) = first_defect(&manifest.shards)
-        && spec.pipeline.on_error == OnError::Fail
+    if spec.pipeline.on_error == OnError::Fail
+        && let Some(defect) = first_defect(&manifest.shards, OnError::Fail)
     {
         return Err(defect);
     }
@@ -95,10 +95,14 @@ pub(crate) fn check_start(
 }
 
 /// Describes the first defect that indexing found, with the fix.
-pub(crate) fn first_defect(shards: &[Shard]) -> Option<String> {
+pub(crate) fn first_defect(shards: &[Shard], on_error: OnError) -> Option<String> {
     let (shard, defect) = shards.iter().find_map(|shard| Some((shard, shard.index.defects.first()?)))?;
+    let advice = match on_error {
+        OnError::Fail => ", or set `on_error: skip` to skip the rest of the shard",
+        _ => "",
+    };
     Some(format!(
-        "shard {} at byte {}: {}; repair the shard, or set `on_error: skip` to skip the rest of the shard",
+        "shard {} at byte {}: {}; repair the shard{advice}",
         shard.object.url, defect.offset, defect.reason
     ))
 }

@@ -280,7 +280,7 @@ impl Cluster {
     fn finish_index(&mut self, job: JobId, ready: &mut Ready) {
         let Some(shards) = self.preparations.get_mut(&job).and_then(Preparation::take_shards) else { return };
         let Some(found) = self.jobs.get(&job) else { return };
-        let defect = first_defect(&shards);
+        let defect = first_defect(&shards, found.spec.pipeline.on_error);
         let has_columns = shards.iter().any(|shard| shard.index.schema.is_some());
         match Manifest::of_source(shards, &found.spec.pipeline.source) {
             Ok(manifest) if self.is_unbounded(job) => {

@@ -149,7 +149,7 @@ impl ClientShared {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Stops to fetch idle partitions, and forgets the readers that are not necessary any more.
+    /// Stops fetching idle partitions, and forgets the readers that are no longer needed.
     fn sweep(&self) {
         let idle: HashSet<*const PartitionReader> = self
             .all_readers()
@@ -162,7 +162,7 @@ impl ClientShared {
         readers.retain(|_, reader| Arc::strong_count(reader) > 1 || !idle.contains(&Arc::as_ptr(reader)));
     }
 
-    /// Serves callbacks, and stops to fetch idle partitions.
+    /// Serves callbacks, and stops fetching idle partitions.
     fn serve_events(&self, is_stopping: &AtomicBool) {
         let mut swept = Instant::now();
         while !is_stopping.load(Ordering::Relaxed) {

@@ -61,7 +61,7 @@ struct FetchSlots {
 
 /// A reader of a partition that no read may use.
 pub(crate) trait IdleReader: Send + Sync {
-    /// Stops to fetch, unless a read runs.
+    /// Stops fetching, unless a read runs.
     fn stop_if_unused(&self);
 }
 
@@ -178,7 +178,7 @@ impl ClientMemory {
         turn
     }
 
-    /// Records that a read uses the partition again, or that it is not fetched any more.
+    /// Records that a read uses the partition again, or that it is no longer fetched.
     pub(crate) fn remove_idle(&self, turn: IdleTurn) {
         lock(&self.slots).idle.remove(&turn);
     }

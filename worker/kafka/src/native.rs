@@ -88,7 +88,7 @@ impl FetchedPartition {
         if result == 0 { Ok(started) } else { Err(last_error()) }
     }
 
-    /// Continues at another offset. Records that were fetched before are not returned any more.
+    /// Continues at another offset. Records that were fetched before are no longer returned.
     pub(crate) fn seek(&mut self, offset: i64, timeout: Duration) -> Result<(), RDKafkaErrorCode> {
         // SAFETY: the topic is alive, and the partition is being fetched.
         let error =

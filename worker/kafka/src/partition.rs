@@ -131,7 +131,7 @@ impl PartitionReader {
         }
     }
 
-    /// Stops to fetch if nothing was read for some time. Returns whether the reader is not necessary any more.
+    /// Stops fetching if nothing was read for some time. Returns whether the reader is no longer needed.
     pub(crate) fn stop_if_idle(&self, idle: Duration) -> bool {
         let mut state = self.lock();
         if state.used_at.elapsed() < idle || state.stream.is_none() {

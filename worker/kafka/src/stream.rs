@@ -28,7 +28,7 @@ const SHORT_LOG_GRACE: Duration = Duration::from_secs(10);
 /// Time limit for a seek, which needs no request.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Part of the text of an event after which the position is not in the log any more.
+/// Part of the text of an event after which the position is no longer in the log.
 const TRUNCATION_TEXT: &str = "log truncation detected";
 
 /// A partition that is being fetched, and its position.
@@ -388,12 +388,12 @@ impl PartitionStream {
         if self.next < to {
             return self.restart(read, self.next);
         }
-        // librdkafka has stopped to fetch at the gap, so the next read starts afresh.
+        // librdkafka has stopped fetching at the gap, so the next read starts afresh.
         self.partition = None;
         Ok(())
     }
 
-    /// Handles a log that lost records before the position. librdkafka has stopped to fetch.
+    /// Handles a log that lost records before the position. librdkafka has stopped fetching.
     fn on_truncation(&mut self, read: &mut RunningRead<'_>) -> Result<(), KafkaError> {
         // An event from before the last seek may concern another position.
         let is_current = self.is_verifying || self.last_record.is_some();

@@ -182,6 +182,22 @@ async fn optional_columns_may_be_missing() {
 }
 
 #[tokio::test]
+async fn an_optional_column_is_not_a_struct() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let field = Arc::new(Field::new("y", numbers.data_type().clone(), true));
+    let fields: ArrayRef = Arc::new(StructArray::from(vec![(field, numbers)]));
+    let fixture = shard(vec![("x", fields)]);
+    let mut source = Source::parquet(&fixture.shard().await.url).feature("x", "x");
+    source.optional = ["x".to_owned()].into_iter().collect();
+    let dataset = Dataset::new(source, Stores::new(Vec::new())).unwrap();
+    let error = dataset.index_shard(&fixture.shard().await).await.unwrap_err().to_string();
+    assert!(
+        error.contains("the optional column `x` is a struct, list or map with fields such as `x.y`"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn errors_name_the_reason() {
     let interval: ArrayRef = Arc::new(arrow::array::IntervalDayTimeArray::from(vec![None]));
     let error = shard(vec![("span", interval)]).index().await.unwrap_err().to_string();

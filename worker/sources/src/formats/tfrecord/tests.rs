@@ -54,6 +54,28 @@ async fn features_are_selected_and_renamed() {
     assert_eq!(wrong.columns.ignored, ["boxes", "image", "label"]);
 }
 
+/// An `Example` with one feature. `lists` are the bytes of its fields.
+fn one_feature(name: &[u8], lists: &[u8]) -> Vec<u8> {
+    let message = |tag: u8, bytes: &[u8]| [&[tag, bytes.len() as u8], bytes].concat();
+    let entry = [message(0x0a, name), message(0x12, lists)].concat();
+    message(0x0a, &message(0x0a, &entry))
+}
+
+#[tokio::test]
+async fn a_feature_has_one_list_and_a_readable_name() {
+    let five = [0x1a, 3, 0x0a, 1, 5];
+    let all = shard(&tfrecord(&[one_feature(b"a", &five)])).read_all().await;
+    assert_eq!((all.columns().as_str(), all.rows()), ("a: int64", vec!["5".to_owned()]));
+    let merged = one_feature(b"a", &[five, five].concat());
+    let all = shard(&tfrecord(&[one_feature(b"a", &five), merged])).read_all().await;
+    let reasons: Vec<String> = all.failures().iter().map(|failure| format!("{failure:?}")).collect();
+    assert!(reasons.len() == 1 && reasons[0].contains("a feature has two lists of values"), "{reasons:?}");
+    let error = shard(&tfrecord(&[one_feature(b"\xff", &five)])).index().await.unwrap_err().to_string();
+    assert!(error.contains("is not UTF-8: list the features"), "{error}");
+    let selected = fixture(&tfrecord(&[one_feature(b"\xff", &five)]), Format::TfRecord, &[("a", "a")]);
+    assert!(selected.index().await.unwrap().index.schema.unwrap().fields.is_empty());
+}
+
 #[tokio::test]
 async fn features_of_all_records_are_columns() {
     let mut all = records(&[2; 40]);
